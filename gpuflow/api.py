@@ -17,6 +17,7 @@ from gpuflow.checker.run import check as check_demand
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.cluster import Cluster, cluster_of, read_cluster
 from gpuflow.cluster.live import read_live
+from gpuflow.core import gc_pause
 from gpuflow.core.errors import GpuflowError, Unsound, Where, did_you_mean, fail
 from gpuflow.demands import Demand, demand_of
 from gpuflow.engines import NO_ENGINE, facts_of
@@ -46,6 +47,7 @@ Documents: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 GIB = 2**30
 
 
+@gc_pause.gc_paused()
 def compile(
     pipeline: Pipeline | str | Path,
     target: str,

@@ -22,7 +22,7 @@ from hera.workflows import models as m
 
 from gpuflow.core.errors import fail
 from gpuflow.site import Site
-from gpuflow.site.policy import exposed_in_site, without_site_silenced
+from gpuflow.site.model import exposed_in_site, without_site_silenced
 from gpuflow.spec.builder import caller
 from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import load

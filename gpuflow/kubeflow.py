@@ -15,15 +15,16 @@ cannot carry.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
-from google.protobuf import json_format
 from kfp import dsl
 from kfp.components import load_component_from_text
 from kfp.dsl.pipeline_channel import PipelineArtifactChannel, PipelineChannel
 from kfp.dsl.types.type_utils import get_parameter_type
+from kfp.pipeline_spec.pipeline_spec_pb2 import ParameterType
 
 from gpuflow.core.emit import emit
 from gpuflow.core.errors import Finding, Where, fail
@@ -37,21 +38,25 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import Literally
 from gpuflow.targets.kubeflow import target
 from gpuflow.targets.kubeflow.build import component as executor_component
-from gpuflow.targets.kubeflow.dag import AnyType
-from gpuflow.targets.kubeflow.facts import COMPONENT, KubeflowOptions
-from gpuflow.targets.kubeflow.installation import unowned_claims, unowned_warning
-from gpuflow.targets.kubeflow.messages import (
+from gpuflow.targets.kubeflow.dag import (
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    LIST,
     SCHEMA_VERSION,
     STRING,
+    STRUCT,
+    AnyType,
     ArtifactType,
     Type,
     component_outputs,
-    ir,
-    platform,
+    in_order,
     with_paths,
 )
+from gpuflow.targets.kubeflow.facts import COMPONENT, KubeflowOptions
+from gpuflow.targets.kubeflow.installation import unowned_claims, unowned_warning
 from gpuflow.targets.kubeflow.references import replaced_part
-from gpuflow.targets.kubeflow.single_step import StepMessages, TaskSettings, apply_settings, settings_of, step_messages
+from gpuflow.targets.kubeflow.single_step import StepMessages, TaskSettings, apply_settings, step_messages
 from gpuflow.targets.target import Request, compile_with, findings_of
 
 __all__ = ["LoadedComponent", "StepComponent", "component", "configure", "load_component"]
@@ -68,11 +73,11 @@ _OF_THE_TASK = ("image", "command", "args", "script", "description")
 """What a task has of its own."""
 _PYTHON_TYPES: dict[type, Type] = {
     str: STRING,
-    int: ir.ParameterType.NUMBER_INTEGER,
-    float: ir.ParameterType.NUMBER_DOUBLE,
-    bool: ir.ParameterType.BOOLEAN,
-    list: ir.ParameterType.LIST,
-    dict: ir.ParameterType.STRUCT,
+    int: INTEGER,
+    float: DOUBLE,
+    bool: BOOLEAN,
+    list: LIST,
+    dict: STRUCT,
 }
 
 
@@ -117,10 +122,10 @@ def configure(
         raise fail(
             "GF301", f"configure cannot set {late[0]} to a reference: KFP's variables are fixed", hint="use component"
         )
-    said = step.security
+    said, settings = step.security, made.settings
     if said is None or (said.user is None and said.group is None and not said.run_as_root):
-        made.config.ClearField("security_context")
-    return apply_settings(task, settings_of(made, caching=step.cache is not None))
+        settings = replace(settings, config={k: v for k, v in settings.config.items() if k != "securityContext"})
+    return apply_settings(task, settings if step.cache is not None else replace(settings, caching=None))
 
 
 def _claim_notes(step: Step, name: str, site: Site, where: Where) -> Iterator[Finding]:
@@ -220,13 +225,13 @@ class LoadedComponent:
         self.known = {key: one["runtimeValue"]["constant"] for key, one in given.items() if "runtimeValue" in one}
         """The inputs that KFP itself gives a value, or that are fixed."""
         declared = spec["components"][f"comp-{name}"].get("inputDefinitions", {}).get("parameters", {})
-        parsed = json_format.ParseDict(task, ir.PipelineTaskSpec())
+        cached = task.get("cachingOptions", {})
         self._settings = TaskSettings(
-            json_format.ParseDict(found["container"], ir.PipelineDeploymentConfig.PipelineContainerSpec()),
-            json_format.ParseDict(config, platform.KubernetesExecutorConfig()),
-            parsed.retry_policy if parsed.HasField("retry_policy") else None,
-            parsed.caching_options.enable_cache,
-            parsed.caching_options.cache_key or None,
+            dict(found["container"]),
+            config,
+            task.get("retryPolicy"),
+            cached.get("enableCache", False),
+            cached.get("cacheKey"),
         )
         found["container"].pop("env", None)  # kfp sets variables on tasks only
         self._component = load_component_from_text(emit(spec))
@@ -273,24 +278,26 @@ class StepComponent:
             _refuse_lost(f'component "{self._made.name}"', name, value, self._made.step.env, where)
         known = self._made.known
         types = {name: _type(name, value) for name, value in arguments.items()} | dict.fromkeys(known, STRING)
-        return apply_settings(load_component_from_text(self.text(types))(**arguments, **known), settings_of(self._made))
+        return apply_settings(load_component_from_text(self.text(types))(**arguments, **known), self._made.settings)
 
     def text(self, types: dict[str, AnyType] | None = None) -> str:
         """The component as YAML that `kfp.components.load_component_from_text` reads; inputs are text unless said."""
         made = self._made
         outputs = component_outputs(made.step)
         inputs: dict[str, AnyType] = types or dict.fromkeys((*made.arguments, *made.known), STRING)
-        label = f"comp-{made.name}"
-        command = [with_paths(word, inputs) for word in made.container.command]
-        bare = ir.PipelineDeploymentConfig.PipelineContainerSpec(image=made.container.image, command=command)
-        spec = ir.PipelineSpec(schema_version=SCHEMA_VERSION)
-        spec.pipeline_info.name = made.name
-        spec.components[label].CopyFrom(executor_component(f"exec-{made.name}", inputs, outputs))
-        task = spec.root.dag.tasks[made.name]
-        task.component_ref.name, task.task_info.name = label, made.name
-        written = json_format.MessageToDict(spec)
-        written["deploymentSpec"] = {"executors": {f"exec-{made.name}": {"container": json_format.MessageToDict(bare)}}}
-        return emit(written)
+        bare = {
+            "image": made.settings.container["image"],
+            "command": [with_paths(word, inputs) for word in made.settings.container["command"]],
+        }
+        task = {"componentRef": {"name": f"comp-{made.name}"}, "taskInfo": {"name": made.name}}
+        spec = {
+            "components": {f"comp-{made.name}": executor_component(f"exec-{made.name}", inputs, outputs)},
+            "deploymentSpec": {"executors": {f"exec-{made.name}": {"container": bare}}},
+            "pipelineInfo": {"name": made.name},
+            "root": {"dag": {"tasks": {made.name: task}}},
+            "schemaVersion": SCHEMA_VERSION,
+        }
+        return emit(in_order(spec))
 
 
 def _refuse_lost(what: str, name: str, value: Any, variables: Collection[str], where: Where) -> None:
@@ -312,7 +319,8 @@ def _type(name: str, value: Any) -> AnyType:
     if isinstance(value, PipelineArtifactChannel):
         return ArtifactType(str(value.channel_type).partition("@")[0])
     if isinstance(value, PipelineChannel):
-        return get_parameter_type(value.channel_type) or STRING
+        kind = get_parameter_type(value.channel_type)
+        return ParameterType.ParameterTypeEnum.Name(kind) if kind else STRING
     return _PYTHON_TYPES.get(type(value), STRING)
 
 

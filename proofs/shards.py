@@ -25,7 +25,8 @@ from pathlib import Path
 
 from proofs.supervisor_kills import end_session
 from tests.runtime import shard_toy_digest
-from tests.runtime.gangs import Gang, free_port
+from tests.runtime.gangs import Gang
+from tests.runtime.harness import free_port
 
 SIZE = 4
 ROOT = Path(__file__).resolve().parents[1]

@@ -25,7 +25,7 @@ from gpuflow.runtime.base import attempt_folder
 from gpuflow.runtime.base.records import Success
 from gpuflow.runtime.state.ledger import Ledger
 from gpuflow.runtime.stores.open import open_store
-from gpuflow.runtime.stores.storage_timeout import persist
+from gpuflow.runtime.stores.storage_timeout import Limit, persist
 from gpuflow.runtime.stores.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -174,7 +174,7 @@ def _torture(place: Place, *, kills: int, steps: int, seed: int | str) -> Report
     book = Ledger(store, place.base)
     leftover: list[subprocess.Popen[bytes]] = []
     seen: list[tuple[int, int]] = []
-    pause = 0.6 * kills / steps  # slow enough that the work outlasts the kills
+    pause = 2.0 * kills / steps  # slow enough that the work outlasts the kills, also where nothing else takes time
     node = 0
     while True:
         assert sum(report.codes.values()) < 20 * kills + 100, f"it never ends; the last words are in {place.folder}/log"
@@ -246,7 +246,7 @@ def _read_journal(place: Place, seen: list[tuple[int, int]], report: Report) -> 
 
 
 def _below(store: Store, place: Place, folder: str) -> list[tuple[str, int]]:
-    found = persist(lambda: store.names(f"{place.base}/{folder}"), time.monotonic() + 60)
+    found = persist(lambda: store.names(f"{place.base}/{folder}"), Limit(60))
     assert isinstance(found, list)
     return found
 
@@ -277,7 +277,7 @@ def _newest_step(store: Store, place: Place) -> int:
 
 def _marker(book: Ledger) -> dict[str, Any] | None:
     """The success marker, asked for patiently: the network may be part of the test."""
-    found = persist(book.success, time.monotonic() + 60)
+    found = persist(book.success, Limit(60))
     assert found is None or isinstance(found, Success)
     return None if found is None else found.plain()
 

@@ -58,7 +58,7 @@ def test_a_changed_main_of_ours_is_another_program(
 def test_projects_are_built_side_by_side_and_the_programs_of_one_after_another(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    together = threading.Barrier(2, timeout=20)
+    together = threading.Barrier(2, timeout=120)
     at_work: list[str] = []
 
     def build_one(project: build.Project, program: str, lock: int, plan: build.Plan) -> None:
@@ -85,7 +85,7 @@ def test_a_build_that_fails_stops_the_one_beside_it(empty_cache: Path, monkeypat
         plan.begin(program)
         if program == "etcd":
             raise build.BuildError("etcd does not compile")
-        if plan.stop.wait(20):
+        if plan.stop.wait(120):
             stopped.append(program)
 
     monkeypatch.setattr(build, "_build_one", build_one)

@@ -299,7 +299,7 @@ def test_a_pipe_or_a_device_neither_hangs_nor_fills_the_memory(tmp_path: Path, k
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         preexec_fn=_bounded,
         check=False,
     )
@@ -396,8 +396,7 @@ OWN = {
     "core/alert.py": "opens web addresses, and no files",
     "targets/kubeflow/exit_steps.py": "the program that comes with gpuflow and is written into the pipeline",
     "targets/kubeflow/ask_argo.py": "runs in a container of the run: the pod's own token, and the file for its answer",
-    "readers/python/inside_airflow.py": "runs in a process of its own, beside the DAG file, without credentials",
-    "readers/python/inside_hera.py": "runs in a process of its own, beside the Hera file, without credentials",
+    "readers/python/inside_engine.py": "runs in a process of its own, beside the user's file, without credentials",
     "readers/python/programs.py": "the log and the answer of that process, in a folder made for it",
 }
 OPENERS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "run_path", "fdopen", "mkstemp", "fromfile"}

@@ -261,6 +261,39 @@ def test_compile_plans_the_document_and_its_meaning_and_makes_a_pod_once(counted
     assert (counted.plans(), counted.pods()) == (2, 3)
 
 
+PATCHED = """
+apiVersion: gpuflow/v1
+kind: Pipeline
+name: p
+steps:
+  train:
+    image: "i:1"
+    command: [x]
+    memory: 1Gi
+    gpu: a100-80gb
+    spot: {mode: prefer, fallback_after: 1}
+    retry: {failures: 1, interruptions: 2, more_memory: {factor: 2, max: 4Gi}}
+    kubernetes: {merge: {spec: {priorityClassName: high, tolerations: [{key: mine, operator: Exists}]}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "pods"),
+    [
+        (("validate", "--engine", "airflow"), 1),
+        (("demand", "--engine", "airflow"), 1),
+        (("compile", "--target", "airflow"), 2),  # in Airflow's words, and in plain ones for the notes on the patch
+    ],
+    ids=lambda words: words[0] if isinstance(words, tuple) else "",
+)
+def test_a_patched_pod_that_leaves_spot_nodes_is_made_once(
+    words: tuple[str, ...], pods: int, counted: Counted, tmp_path: Path
+) -> None:
+    (tmp_path / "p.yaml").write_text(PATCHED)
+    assert main([words[0], str(tmp_path / "p.yaml"), "--site", "gke", *words[1:]]) == 0
+    assert counted.pods() == pods
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_trying_values_of_parallel_plans_nothing(engine: str, counted: Counted) -> None:
     demand = demand_of(

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gpuflow.checker.nodes.amounts import held_amounts, positive_amounts
 from gpuflow.kubernetes.decoding import decode
-from gpuflow.kubernetes.objects import BoundPod
-from gpuflow.kubernetes.resources import aggregate, pod_limits, pod_requests, read_resource_list
+from gpuflow.kubernetes.objects import BoundPod, PodTemplate
+from gpuflow.kubernetes.resources import aggregate, read_resource_list
 from gpuflow.quantity import Quantity
 
 CORPUS = Path(__file__).resolve().parents[1] / ".." / "shared" / "corpora" / "oracles"
@@ -46,6 +46,10 @@ def pod_of(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def template(pod: dict[str, Any]) -> PodTemplate:
+    return decode(PodTemplate, pod["spec"], "spec")
+
+
 def counts_status(case: dict[str, Any]) -> bool:
     return bool(case.get("options", {}).get("useStatusResources", False))
 
@@ -59,7 +63,7 @@ def test_requests_agree_with_kubernetes_own_table() -> None:
             held = held_amounts(decode(BoundPod, pod, ""), pod["status"])
             assert held == positive_amounts(expected), case["description"]
         else:
-            assert pod_requests(pod_of(case)) == expected, case["description"]
+            assert template(pod_of(case)).requests() == expected, case["description"]
 
 
 @needs_corpus
@@ -67,7 +71,7 @@ def test_limits_agree_with_kubernetes_own_table() -> None:
     """Nothing counts the limits of a pod that is being resized."""
     for case in table("k8s_pod_resource_limits.json"):
         if not counts_status(case):
-            assert pod_limits(pod_of(case)) == read_resource_list(case["expectedLimits"]), case["description"]
+            assert template(pod_of(case)).limits() == read_resource_list(case["expectedLimits"]), case["description"]
 
 
 def test_pod_level_resources_replace_cpu_and_memory_and_never_gpus() -> None:
@@ -80,13 +84,13 @@ def test_pod_level_resources_replace_cpu_and_memory_and_never_gpus() -> None:
             "overhead": {"cpu": "250m", "memory": "1Gi"},
         }
     }
-    assert pod_requests(pod) == read_resource_list({"cpu": "6250m", "memory": "1Gi", "nvidia.com/gpu": "2"})
-    assert pod_limits(pod) == read_resource_list({"cpu": "8250m"})
+    assert template(pod).requests() == read_resource_list({"cpu": "6250m", "memory": "1Gi", "nvidia.com/gpu": "2"})
+    assert template(pod).limits() == read_resource_list({"cpu": "8250m"})
 
 
 def test_a_sum_keeps_the_notation_of_its_first_part() -> None:
     pod = {"spec": {"containers": [{"resources": {"requests": {"memory": text}}} for text in ("1Gi", "1G")]}}
-    assert {name: str(total) for name, total in pod_requests(pod).items()} == {"memory": "2073741824"}
+    assert {name: str(total) for name, total in template(pod).requests().items()} == {"memory": "2073741824"}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,7 @@ def test_a_sum_keeps_the_notation_of_its_first_part() -> None:
 )
 def test_a_pod_that_cannot_be_read_is_refused_with_the_place(pod: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as refusal:  # noqa: PT011 - the whole message is compared
-        pod_limits(pod)
+        template(pod).limits()
     assert str(refusal.value) == message
 
 

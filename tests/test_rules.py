@@ -27,7 +27,7 @@ FAMILIES = {
     "pipeline": "gpuflow.spec.rules.remarks:REMARKS",
     "pod": "gpuflow.pod.notes:NOTES",
     "plan": "gpuflow.demands.planned_pipeline:RULES",
-    "document": "gpuflow.readers.findings.source:RULES",
+    "document": "gpuflow.readers.findings.rules:RULES",
     "check": "gpuflow.checker.rules:RULES",
     "argo's refusals": "gpuflow.targets.argo.refusals:REFUSALS",
     "argo's notes": "gpuflow.targets.argo.notes:RULES",

@@ -21,102 +21,73 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuflow.airflow.alerts import mail_alert, pagerduty_alert, slack_alert, webhook_alert
-    from gpuflow.airflow.approvals import Approve
-    from gpuflow.airflow.attempts import LOST_WORKERS
-    from gpuflow.airflow.dags import to_dag
-    from gpuflow.airflow.functions import gpu_task
-    from gpuflow.airflow.gang_operator import GpuGangOperator
-    from gpuflow.airflow.limits import at_most, deadline
-    from gpuflow.airflow.operator import GpuPodOperator
-    from gpuflow.airflow.pods import Pod
-    from gpuflow.airflow.references import (
-        attempt,
-        began,
-        claim,
-        combinations,
-        dag_run_id,
-        interval_start,
-        item,
-        join,
-        logical_date,
-        output,
-        param,
-        run_began,
-        run_id,
-    )
-    from gpuflow.airflow.single_step import gpu_step, task
-    from gpuflow.airflow.tasks import DeleteClaim, ListItems, MakeClaim, Mark
+    from gpuflow.airflow.alerts import mail_alert as mail_alert
+    from gpuflow.airflow.alerts import pagerduty_alert as pagerduty_alert
+    from gpuflow.airflow.alerts import slack_alert as slack_alert
+    from gpuflow.airflow.alerts import webhook_alert as webhook_alert
+    from gpuflow.airflow.approvals import Approve as Approve
+    from gpuflow.airflow.attempts import LOST_WORKERS as LOST_WORKERS
+    from gpuflow.airflow.dags import to_dag as to_dag
+    from gpuflow.airflow.functions import gpu_task as gpu_task
+    from gpuflow.airflow.gang_operator import GpuGangOperator as GpuGangOperator
+    from gpuflow.airflow.limits import at_most as at_most
+    from gpuflow.airflow.limits import deadline as deadline
+    from gpuflow.airflow.operator import GpuPodOperator as GpuPodOperator
+    from gpuflow.airflow.pods import Pod as Pod
+    from gpuflow.airflow.references import attempt as attempt
+    from gpuflow.airflow.references import began as began
+    from gpuflow.airflow.references import claim as claim
+    from gpuflow.airflow.references import combinations as combinations
+    from gpuflow.airflow.references import dag_run_id as dag_run_id
+    from gpuflow.airflow.references import interval_start as interval_start
+    from gpuflow.airflow.references import item as item
+    from gpuflow.airflow.references import join as join
+    from gpuflow.airflow.references import logical_date as logical_date
+    from gpuflow.airflow.references import output as output
+    from gpuflow.airflow.references import param as param
+    from gpuflow.airflow.references import run_began as run_began
+    from gpuflow.airflow.references import run_id as run_id
+    from gpuflow.airflow.single_step import gpu_step as gpu_step
+    from gpuflow.airflow.single_step import task as task
+    from gpuflow.airflow.tasks import DeleteClaim as DeleteClaim
+    from gpuflow.airflow.tasks import ListItems as ListItems
+    from gpuflow.airflow.tasks import MakeClaim as MakeClaim
+    from gpuflow.airflow.tasks import Mark as Mark
 
 _HOMES = {
-    "Approve": "approvals",
-    "DeleteClaim": "tasks",
-    "GpuGangOperator": "gang_operator",
-    "GpuPodOperator": "operator",
-    "LOST_WORKERS": "attempts",
-    "ListItems": "tasks",
-    "MakeClaim": "tasks",
-    "Mark": "tasks",
-    "Pod": "pods",
-    "at_most": "limits",
-    "attempt": "references",
-    "began": "references",
-    "claim": "references",
-    "combinations": "references",
-    "dag_run_id": "references",
-    "deadline": "limits",
-    "gpu_step": "single_step",
-    "gpu_task": "functions",
-    "interval_start": "references",
-    "item": "references",
-    "join": "references",
-    "logical_date": "references",
-    "mail_alert": "alerts",
-    "output": "references",
-    "pagerduty_alert": "alerts",
-    "param": "references",
-    "run_began": "references",
-    "run_id": "references",
-    "slack_alert": "alerts",
-    "task": "single_step",
-    "to_dag": "dags",
-    "webhook_alert": "alerts",
+    name: module
+    for module, names in {
+        "alerts": ("mail_alert", "pagerduty_alert", "slack_alert", "webhook_alert"),
+        "approvals": ("Approve",),
+        "attempts": ("LOST_WORKERS",),
+        "dags": ("to_dag",),
+        "functions": ("gpu_task",),
+        "gang_operator": ("GpuGangOperator",),
+        "limits": ("at_most", "deadline"),
+        "operator": ("GpuPodOperator",),
+        "pods": ("Pod",),
+        "references": (
+            "attempt",
+            "began",
+            "claim",
+            "combinations",
+            "dag_run_id",
+            "interval_start",
+            "item",
+            "join",
+            "logical_date",
+            "output",
+            "param",
+            "run_began",
+            "run_id",
+        ),
+        "single_step": ("gpu_step", "task"),
+        "tasks": ("DeleteClaim", "ListItems", "MakeClaim", "Mark"),
+    }.items()
+    for name in names
 }
 
-__all__ = [
-    "LOST_WORKERS",
-    "Approve",
-    "DeleteClaim",
-    "GpuGangOperator",
-    "GpuPodOperator",
-    "ListItems",
-    "MakeClaim",
-    "Mark",
-    "Pod",
-    "at_most",
-    "attempt",
-    "began",
-    "claim",
-    "combinations",
-    "dag_run_id",
-    "deadline",
-    "gpu_step",
-    "gpu_task",
-    "interval_start",
-    "item",
-    "join",
-    "logical_date",
-    "mail_alert",
-    "output",
-    "pagerduty_alert",
-    "param",
-    "run_began",
-    "run_id",
-    "slack_alert",
-    "task",
-    "to_dag",
-    "webhook_alert",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.site import Site
-from gpuflow.site.policy import exposed_in_site, without_site_silenced
+from gpuflow.site.model import exposed_in_site, without_site_silenced
 from gpuflow.spec.builder import caller
 from gpuflow.spec.canonical import meaning_of, to_document
 from gpuflow.spec.engine_options import PipelineEngines

@@ -49,8 +49,7 @@ from gpuflow.spec.builder import caller
 from gpuflow.spec.rules.remarks import log_findings, step_template_warnings
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, ParamRef
-from gpuflow.targets.airflow.operators import LOST_WORKERS
-from gpuflow.targets.airflow.python_source import Infix
+from gpuflow.targets.airflow.operators import with_mapped_retries
 
 SCALARS: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "string"}
 
@@ -194,13 +193,9 @@ class GpuTask(_TaskDecorator):  # type: ignore[misc]  # Airflow is not installed
             task, {ARGUMENTS: arguments(own.get("serializer", "pickle"))}, mapped=(MAPPED_ARGUMENTS,) * mapped
         )
         given_retries = step.retry is None and default_retries(more) is not None
-        arguments_of = _for_mapping(call.named) if mapped and not given_retries else dict(call.named)
-        named = {**make_object(arguments_of, {}), **more, **inside}
-        if step.retry is not None:
-            count = ("failures", step.retry.failures) if step.retry.any is None else ("retries", step.retry.any)
-            named.setdefault(*count)
-        multiple = result.multiple
-        return EVOLVE(self, kwargs=named, multiple_outputs=multiple)
+        arguments_of = with_mapped_retries(call.named) if mapped and not given_retries else dict(call.named)
+        named = {**task.own_retries, **make_object(arguments_of, {}), **more, **inside}
+        return EVOLVE(self, kwargs=named, multiple_outputs=result.multiple)
 
     def _step(self, fields: Mapping[str, Any], own: Mapping[str, Any], result: ReturnType) -> Any:
         """The function as a step. It writes Airflow's file itself where nothing else asks for the supervisor."""
@@ -334,11 +329,3 @@ def _refuse_context(function: Callable[..., Any], where: Where) -> None:
     if wrong:
         text = f'function "{function.__name__}" takes {wrong[0]}, which only a worker of Airflow has'
         raise fail("GF362", text, where=where, hint=f"it may take {', '.join(FROM_CONTEXT)}; pass the rest as values")
-
-
-def _for_mapping(named: Mapping[str, Any]) -> dict[str, Any]:
-    """The scheduler reads the retries of a mapped task here; of any other the operator says them itself."""
-    if "retries" in named:
-        return dict(named)
-    failures = named.get("failures", 0)
-    return {**named, "failures": failures, "retries": Infix("+", failures, LOST_WORKERS)}

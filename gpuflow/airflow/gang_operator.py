@@ -6,27 +6,35 @@ launcher of other engines judges it: a rank that was taken away makes it an inte
 
 from __future__ import annotations
 
+import contextlib
+import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from kubernetes.client import CustomObjectsApi
 from kubernetes.client.exceptions import ApiException
 
 from gpuflow.airflow import attempts, pod_status
 from gpuflow.airflow.attempts import End
-from gpuflow.airflow.gang_objects import StepGangs
 from gpuflow.airflow.operator import GpuPodOperator
 from gpuflow.airflow.pods import Pod
-from gpuflow.airflow.references import Context
+from gpuflow.airflow.references import Context, short_run_id
+from gpuflow.airflow.refusals import EXISTS, Refusal, refusal_of
 from gpuflow.airflow.step_pods import POD_CHECKED_KEY
 from gpuflow.runtime.artifacts import outputs
 from gpuflow.runtime.base import outcomes
+from gpuflow.runtime.gangs.attempt_object import Gang, Names, owner_reference
 from gpuflow.runtime.gangs.attempt_verdict import Verdict
-from gpuflow.runtime.gangs.kinds import KINDS, WORDS, word_of
+from gpuflow.runtime.gangs.kinds import KINDS, WORDS, GangKind, Prerequisite, word_of
+from gpuflow.runtime.gangs.ranks.protocol import new_secret
 from gpuflow.runtime.gangs.watch import NO_OUTPUTS, SETTLE, read_outputs
 from gpuflow.runtime.state.attempts import COSTS
 
 LOG_PREFIX = "gpuflow-run: "
 """What every last word of a supervisor begins with."""
+PODS_ONLY = "kubernetes_pod_operator"
+"""The stock operator's label for its own pods: no JobSet, and no rank, is one of them."""
 NOT_TAKEN = {
     "limits": "ranks are no pods of Airflow's, which counts none of them: let tasks wait for each other",
     "sidecar_resources": "outputs come from rank 0's last words: leave it out",
@@ -34,7 +42,7 @@ NOT_TAKEN = {
 """Arguments of `GpuPodOperator` that a gang cannot have."""
 
 
-class GpuGangOperator(StepGangs, GpuPodOperator):
+class GpuGangOperator(GpuPodOperator):
     """Runs one step as a gang.
 
     :param template: the pod of each rank, as for `GpuPodOperator`. Its command runs under `gpuflow-run --gang`.
@@ -71,14 +79,6 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
         super().__init__(template=template, **{"supervised": True, **kwargs})
         self.kind, self.scheduler, self.workers, self.settle = kind, scheduler, workers, settle
         self.leader, self.leader_on_demand = leader, leader_on_demand
-
-    def _pods_of_task(self, context: Context) -> list[dict[str, Any]]:
-        try:
-            return super()._pods_of_task(context)
-        except ApiException as answer:
-            if answer.status != 403:
-                raise
-            self._refuse(f"Airflow may not list {self.what}s there (HTTP 403)", self._refusal_of(answer).words, "GF503")
 
     def _resume_or_create(self, context: Context, ledger: attempts.Ledger, pods: list[dict[str, Any]]) -> Any:
         for each in pods:
@@ -157,6 +157,185 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
         self.kept = {name: {"uri": values[name]} for name in self.artifacts if name in values}
         return verdict, values
 
+    # -- the objects of its attempts -------------------------------------------------------------------------------
+
+    @property
+    def _kind(self) -> GangKind:
+        return WORDS[word_of(self.kind, self.scheduler)]
+
+    @property
+    def what(self) -> str:  # type: ignore[override]
+        """The kind, as manifests name it."""
+        return self._kind.name
+
+    @property
+    def _object_place(self) -> tuple[str, str, str, str]:
+        """The API path of its objects, as the client expects it."""
+        return self._kind.group, self._kind.version, self._namespace(), self._kind.plural
+
+    @property
+    def _objects(self) -> Any:
+        return CustomObjectsApi(self.client.api_client)
+
+    def _gang(self, context: Context, pod: Mapping[str, Any], leader: Mapping[str, Any] | None) -> Gang:
+        """Who the gang of this task is, with the manifest that each attempt is made from."""
+        ti = context["ti"]
+        item = str(ti.map_index) if ti.map_index is not None and ti.map_index >= 0 else None
+        names = Names(ti.dag_id, short_run_id(context), ti.task_id, item, container=self._kind.container)
+        return Gang(self._build_object(pod, leader), names, None)
+
+    def _build_object(self, pod: Mapping[str, Any], leader: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The object of an attempt, without its name and number."""
+        from gpuflow.pod.gang_kinds import SPELLINGS
+
+        return SPELLINGS[self._kind.word].build(pod, self.workers, leader)
+
+    def _manifest(self, context: Context, ledger: attempts.Ledger) -> dict[str, Any]:
+        """The object of the next attempt: its number, the counts before it, and whose it is."""
+        filled, changes = self._with_values(self.template, context, ledger), self._changes()
+        pod, first = copy.deepcopy(self._adjust_pod(filled, ledger)), None
+        words = changes.at_run_time().words(filled["spec"], ledger.before())
+        if self.leader is not None:
+            leading = self._with_values(self.leader, context, ledger)
+            if self.leader_on_demand is not None:
+                changes = replace(changes, on_demand=self.leader_on_demand)
+            first = copy.deepcopy(self._adjust_pod(leading, ledger, changes))
+            own = changes.at_run_time().words(leading["spec"], ledger.before())
+            words = words if own == words else [*words, *(f"its leader: {each}" for each in own if each not in words)]
+        gang = self._gang(context, pod, first)
+        made = gang.body(ledger.pods + 1, ledger.failures, ledger.interruptions, secret=new_secret())
+        for each in words:
+            self.log.info("the next %s: %s", self.what, each)
+        ours = self._get_ti_pod_labels(context, include_try_number=False)
+        made["metadata"]["labels"] |= ours
+        made["metadata"]["annotations"] |= ledger.plus(pods=1).annotations()
+        for template in self._kind.templates(made):
+            template["metadata"]["labels"] |= ours
+        return made
+
+    def _get_ti_pod_labels(self, context: Context | None = None, *args: Any, **named: Any) -> dict[str, str]:
+        labels = super()._get_ti_pod_labels(context, *args, **named)
+        return {key: value for key, value in labels.items() if key != PODS_ONLY}
+
+    def _pods_of_task(self, context: Context) -> list[dict[str, Any]]:
+        """Every JobSet this task instance has made and that is still there."""
+        labels = self._get_ti_pod_labels(context, include_try_number=False)
+        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        objects, place = self._objects, self._object_place
+        try:
+            found = self._call_api(lambda: objects.list_namespaced_custom_object(*place, label_selector=selector))
+        except ApiException as answer:
+            if answer.status != 403:
+                raise
+            self._refuse(f"Airflow may not list {self.what}s there (HTTP 403)", self._refusal_of(answer).words, "GF503")
+        return list(found["items"]) if found is not None else []
+
+    def _create(self, manifest: dict[str, Any]) -> None:
+        first, body = self._kind.split(manifest)
+        if self._kind.before is None or first is None:
+            self._objects.create_namespaced_custom_object(*self._object_place, body)
+            return
+        where, name = self._prerequisite_place(self._kind.before), first["metadata"]["name"]
+        try:
+            self._objects.create_namespaced_custom_object(*where, first)
+        except ApiException as answer:
+            if refusal_of(answer.status, answer.body).then != EXISTS:
+                raise
+            # A worker that was lost may have left it; a gang that is there already keeps its own.
+            if self._call_api(lambda: self._objects.get_namespaced_custom_object(*self._object_place, name)) is None:
+                self._objects.delete_namespaced_custom_object(*where, name)
+                self._recreate(where, first)
+        self._set_owner(self._create_or_clean_up(body, where, name))
+
+    def _prerequisite_place(self, first: Prerequisite) -> tuple[str, str, str, str]:
+        """The API path of an attempt's prerequisite, as the client expects it."""
+        return first.group, first.version, self._namespace(), first.plural
+
+    def _set_owner(self, made: Mapping[str, Any]) -> None:
+        """Make the attempt's object the owner of its prerequisites, so that they are deleted with it."""
+        if self._kind.before is None or not made:
+            return
+        where, name = self._prerequisite_place(self._kind.before), made["metadata"]["name"]
+        owned = {"metadata": {"ownerReferences": [owner_reference(self._kind, made)]}}
+        try:
+            self._call_api(lambda: self._objects.patch_namespaced_custom_object(*where, name, owned))
+        except ApiException as refusal:
+            what = f"{self._kind.before.plural} {name}"
+            self.log.warning("%s stays when its %s is deleted: %s", what, self.what, refusal)
+
+    def _recreate(self, where: tuple[str, ...], first: dict[str, Any]) -> None:
+        try:
+            self._objects.create_namespaced_custom_object(*where, first)
+        except ApiException as answer:
+            if refusal_of(answer.status, answer.body).then != EXISTS:
+                raise
+            # The old one is still going: not to be taken for a gang that is there.
+            raise ApiException(status=503, reason=f"{first['kind']} is still being deleted") from None
+
+    def _create_or_clean_up(self, body: dict[str, Any], where: tuple[str, ...], name: str) -> Any:
+        """The object. If it is refused, what was created before it is deleted, since nothing else would delete it."""
+        try:
+            return self._objects.create_namespaced_custom_object(*self._object_place, body)
+        except ApiException as answer:
+            objects, own = self._objects, self._object_place
+            with contextlib.suppress(ApiException):
+                if refusal_of(answer.status, answer.body).then != EXISTS:
+                    self._call_api(lambda: objects.delete_namespaced_custom_object(*where, name))
+                else:
+                    self._set_owner(self._call_api(lambda: objects.get_namespaced_custom_object(*own, name)) or {})
+            raise
+
+    def _refusal_of(self, answer: ApiException) -> Refusal:
+        return refusal_of(answer.status, answer.body, self._kind)
+
+    def _delete(self, name: str) -> Any:
+        """Its pods go first, each with its grace; then it is gone."""
+        return self._call_api(
+            lambda: self._objects.delete_namespaced_custom_object(
+                *self._object_place, name, propagation_policy=self._kind.deletion
+            )
+        )
+
+    def _clean_up(
+        self, pod: dict[str, Any] | None, ledger: attempts.Ledger, *, succeeded: bool = False, delete: bool = False
+    ) -> None:
+        """Delete or keep the JobSet by policy. A kept one is marked, so that no later try takes it for its own."""
+        if pod is None or pod["metadata"].get("deletionTimestamp"):
+            return
+        name, action = pod["metadata"]["name"], self.on_finish_action.value
+        gone = delete or action == "delete_pod" or (action == "delete_succeeded_pod" and succeeded)
+        body = {"metadata": {"labels": {POD_CHECKED_KEY: "True"}, "annotations": ledger.annotations()}}
+        try:
+            if gone:
+                self._delete(name)
+                return
+            self._call_api(lambda: self._objects.patch_namespaced_custom_object(*self._object_place, name, body))
+        except Exception as trouble:
+            self.log.warning("%s %s could not be cleaned up: %s", self.what, name, trouble)
+
+    def _push(self, context: Context, name: str, namespace: str) -> None:
+        context["ti"].xcom_push(key=f"{self.kind}_name", value=name)
+        context["ti"].xcom_push(key=f"{self.kind}_namespace", value=namespace)
+
+    def _set_linked_pod(self, name: str) -> None:
+        """Links lead to the pod of rank 0, whose name is known when it has been seen."""
+
+    def _describe(self, made: Mapping[str, Any]) -> str:
+        return "being deleted" if made["metadata"].get("deletionTimestamp") else "created before"
+
+    def _kill(self) -> None:
+        """Told to stop: every rank goes with the JobSet."""
+        self._killed = True
+        if self.on_kill_action.value == "keep_pod":
+            self.log.info("%s is kept, since on_kill_action is keep_pod", self.what)
+        elif self.pod is not None:
+            name = self.pod.metadata.name
+            try:
+                self._delete(name)
+                self.log.info("%s %s: deleted; its pods have their grace to stop", self.what, name)
+            except ApiException as refusal:
+                self.log.error("%s %s: NOT deleted: %s", self.what, name, refusal)
+
 
 def _manifest(pod: Pod | Mapping[str, Any]) -> Mapping[str, Any]:
     return {"metadata": pod.metadata, "spec": pod.spec} if isinstance(pod, Pod) else pod
@@ -183,7 +362,7 @@ def _check_kind(kind: str, scheduler: str | None, leader: Pod | None) -> None:
         problem, hint = shape_problem(row, leads=leader is not None) or ("", "")
         raise GpuflowError([Finding("GF408", problem, caller(), hint)])
     if kind in words and scheduler is not None:
-        from gpuflow.site.gangs import scheduler_problem
+        from gpuflow.site.model import scheduler_problem
 
         problem, hint = scheduler_problem(kind, scheduler)
         raise GpuflowError([Finding("GF416", problem, caller(), hint)])

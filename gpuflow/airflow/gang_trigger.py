@@ -18,8 +18,7 @@ from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHo
 from kubernetes_asyncio.client.exceptions import ApiException
 
 from gpuflow.airflow import pod_status
-from gpuflow.airflow.gang_objects import refusal_of
-from gpuflow.airflow.refusals import EXISTS, TRANSIENT, Refusal
+from gpuflow.airflow.refusals import EXISTS, TRANSIENT, Refusal, refusal_of
 from gpuflow.airflow.trigger import LOST_CONNECTION, GpuPodTrigger, is_past
 from gpuflow.runtime.base.outcomes import SUCCEEDED
 from gpuflow.runtime.gangs import attempt_object
@@ -146,7 +145,7 @@ class GpuGangTrigger(GpuPodTrigger):
         following = AttemptFollower(
             watch, heard.append, queue_deadline=self.queue_deadline, container=self.container, **settings
         )
-        next_logs = time.time() + self.logging_seconds
+        next_logs = time.time() + self.logging_interval
         blind_since: float | None = None
         while True:
             over: dict[str, Any] | None = None
@@ -157,7 +156,7 @@ class GpuGangTrigger(GpuPodTrigger):
                     over = self._give_up_event(watch, following, verdict)
                     if verdict is not None or over is not None or following.is_settling or time.time() >= next_logs:
                         await self._copy_rank_0(api, watch)
-                        next_logs = time.time() + self.logging_seconds
+                        next_logs = time.time() + self.logging_interval
             except (ApiUnreachable, *LOST_CONNECTION) as trouble:
                 await self._report(f"the API server does not answer: {trouble}")
                 verdict = None

@@ -17,6 +17,7 @@ import hashlib
 import json
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -128,6 +129,7 @@ def _parenthesized_repr(term: Any) -> str:
     return f"({term!r})" if isinstance(term, Condition) and term.sign not in ("~", "in") else repr(term)
 
 
+@dataclass(eq=False, repr=False)
 class param(Value):
     """The value of a DAG parameter.
 
@@ -135,13 +137,14 @@ class param(Value):
     :param kind: its type: string, int, float, bool or json; as it is, unless given.
     """
 
-    def __init__(self, name: str, kind: str | None = None) -> None:
-        self.name, self.kind = name, kind
+    name: str
+    kind: str | None = None
 
     def value(self, context: Context) -> Any:
         return as_type(context["params"][self.name], self.kind)
 
 
+@dataclass(eq=False, repr=False)
 class output(Value):
     """An output of an earlier task; with `each`, the list of a mapped task's outputs.
 
@@ -158,19 +161,14 @@ class output(Value):
     :param same: the items that writer and reader must share there.
     """
 
-    def __init__(
-        self,
-        task_id: str,
-        name: str,
-        kind: str | None = None,
-        *,
-        default: Any = MISSING,
-        each: bool = False,
-        items: str | None = None,
-        same: Sequence[str] = (),
-    ) -> None:
-        self.task_id, self.name, self.kind, self.default, self.each = task_id, name, kind, default, each
-        self.items, self.same = items, same
+    task_id: str
+    name: str
+    kind: str | None = None
+    _: KW_ONLY
+    default: Any = MISSING
+    each: bool = False
+    items: str | None = None
+    same: Sequence[str] = ()
 
     def value(self, context: Context) -> Any:
         found = [one for one in self._pulled_values(context) if one is not None]
@@ -201,14 +199,14 @@ class output(Value):
         return call_source("output", self.task_id, self.name, self.kind, **named)
 
 
+@dataclass(eq=False, repr=False)
 class item(Value):
     """The current item of a mapped task.
 
     :param name: which part of the item: the key of `for_each`.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
     def value(self, context: Context) -> Any:
         return context["task"].item[self.name]
@@ -221,14 +219,14 @@ class run_id(Value):
         return short_run_id(context)
 
 
+@dataclass(eq=False, repr=False)
 class began(Value):
     """Whether a sub-pipeline runs at all: whether the task that begins it, or lists its items, was not skipped.
 
     :param task_id: the task that begins the sub-pipeline, or lists its items.
     """
 
-    def __init__(self, task_id: str) -> None:
-        self.task_id = task_id
+    task_id: str
 
     def value(self, context: Context) -> bool:
         found = context["ti"].xcom_pull(task_ids=[self.task_id], key="return_value") or ()
@@ -242,11 +240,11 @@ class run_began(Value):
         return float(context["dag_run"].start_date.timestamp())
 
 
+@dataclass(eq=False, repr=False)
 class given(Value):
     """An expression of Airflow's own, such as the value that another task returns."""
 
-    def __init__(self, expression: Any) -> None:
-        self.expression = expression
+    expression: Any
 
     def value(self, context: Context) -> Any:
         return self.expression.resolve(context)
@@ -280,14 +278,14 @@ class copy(Value):
         return call_source("copy", *self.values)
 
 
+@dataclass(eq=False, repr=False)
 class claim(Value):
     """The name of a volume claim that is made anew for each run.
 
     :param name: the claim's name in the pipeline.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
     def value(self, context: Context) -> str:
         return f"{self.name}-{short_run_id(context)}"

@@ -7,7 +7,7 @@ import re
 from typing import Literal, NamedTuple
 
 from gpuflow.quantity import Quantity
-from gpuflow.runtime.gangs.kinds import WORDS
+from gpuflow.runtime.gangs.kinds import JOBSET, WORDS, GangKind
 
 WAIT: Literal["wait"] = "wait"
 AGAIN: Literal["again"] = "again"
@@ -77,6 +77,17 @@ def read_refusal(status: int | None, body: str | bytes | None) -> Refusal:
     code = next((code for text, code in _CODES if text in words), "GF503")
     because = "Airflow may not create pods there" if _FORBIDDEN in words else "the API server refuses the pod"
     return Refusal(NEVER, words, f"{because} (HTTP {status})", code)
+
+
+def refusal_of(status: int | None, body: str | bytes | None, kind: GangKind = JOBSET) -> Refusal:
+    """The meaning of a failed request to create a gang's object."""
+    refusal = read_refusal(status, body)
+    if status == 404:
+        words = f"{NOT_INSTALLED}{' or no '.join(kind.served_by)} there"
+        names = " or no ".join((kind.name, *([] if kind.before is None else [kind.before.plural])))
+        return Refusal(NEVER, words, f"the cluster has no {names}, or not this namespace (HTTP 404)", "GF503")
+    because = refusal.because.replace("create pods", f"create {kind.name}s").replace("the pod", f"the {kind.name}")
+    return refusal._replace(because=because)
 
 
 def _status_message(body: str | bytes | None) -> tuple[str, str]:

@@ -6,10 +6,10 @@ A step whose values are not all there yet is mapped as Airflow's own `@task` is:
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.bases.operator import get_merged_defaults
@@ -19,7 +19,7 @@ from gpuflow.airflow.dags import make_object, next_to
 from gpuflow.airflow.operator_arguments import refuse_arguments
 from gpuflow.airflow.references import Value, asks_attempt, combinations, copy, given, item
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
-from gpuflow.plan import supervision_of
+from gpuflow.plan import Plan, planned_step
 from gpuflow.site import Site
 from gpuflow.spec.builder import caller
 from gpuflow.spec.pipeline import Pipeline
@@ -38,25 +38,13 @@ from gpuflow.targets.single_step import keywords_of, refuse_flow, refuse_nothing
 from gpuflow.targets.target import Request
 
 
-class Maker(Protocol):
-    """A step that is to become a task."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def more(self) -> Mapping[str, Any]: ...
-
-    def operator(self, values: Mapping[str, Any], mapped: Sequence[str] = (), items: Any = None) -> Any: ...
-
-    def make_operator(self, values: Mapping[str, Any], where: Where) -> Any: ...
-
-
 class OpenTask(BaseOperator):  # type: ignore[misc]  # Airflow is not installed where types are checked
     """Keeps the place of a task in its DAG until `expand` gives it the values that are missing. Airflow loads no DAG
     with one that is left: a forgotten value is an import error, as everywhere."""
 
-    def __init__(self, *, maker: Maker, values: Mapping[str, Any], missing: Sequence[str], where: Where, **kwargs: Any):
+    def __init__(
+        self, *, maker: StepTask, values: Mapping[str, Any], missing: Sequence[str], where: Where, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         self.maker, self.values, self.missing, self.where = maker, values, missing, where
 
@@ -96,19 +84,17 @@ class OpenTask(BaseOperator):  # type: ignore[misc]  # Airflow is not installed 
 
     def partial(self, **values: Any) -> Any:
         """The same task with more of its values."""
-        if twice := sorted(set(values) & set(self.values)):
-            raise fail("GF178", f'"{twice[0]}" is given twice', where=caller(), hint="give it once")
-        self._leave()
+        self._leave(values)
         return self.maker.make_operator({**self.values, **values}, self.where)
 
     def _make_operator(self, names: list[str], items: Any) -> Any:
-        if twice := sorted(set(names) & set(self.values)):
-            raise fail("GF178", f'"{twice[0]}" is given twice', where=caller(), hint="give it once")
-        self._leave()
+        self._leave(names)
         return self.maker.operator(self.values, names, items)
 
-    def _leave(self) -> None:
-        """Make room in the DAG for the task that takes this one's place."""
+    def _leave(self, names: Iterable[str]) -> None:
+        """Make room in the DAG for the task that takes this one's place, with values by these names."""
+        if twice := sorted(set(names) & set(self.values)):
+            raise fail("GF178", f'"{twice[0]}" is given twice', where=caller(), hint="give it once")
         del self.dag.task_dict[self.task_id]
         self.task_group._remove(self)
 
@@ -212,6 +198,14 @@ class StepTask:
     def name(self) -> str:
         return str(self.more.get("task_id") or "step")
 
+    @property
+    def own_retries(self) -> dict[str, int]:
+        """The argument by which the step says how often it is tried again; none where it does not."""
+        retry = self.step.retry
+        if retry is None:
+            return {}
+        return {"failures": retry.failures} if retry.any is None else {"retries": retry.any}
+
     def make_operator(self, values: Mapping[str, Any], where: Where) -> Any:
         """The operator; or, where values are missing that a mapped task could bring, what makes it later."""
         missing = _missing_names(self.step, values)
@@ -230,9 +224,7 @@ class StepTask:
         bound = {name: _value(value) for name, value in values.items()}
         call = operator_of(self, bound, _items_of(items) if mapped else None, tuple(mapped))
         if step.retry is not None:
-            # The step has spoken, whatever default_args say.
-            one = step.retry.any is None
-            more.setdefault("failures" if one else "retries", step.retry.failures if one else step.retry.any)
+            more = {**self.own_retries, **more}  # the step has spoken, whatever default_args say
         elif isinstance(call, Method) and "retries" not in more and (count := default_retries(more)) is not None:
             more |= {"retries": count, "failures": None}  # a mapped task would have the budget of a step without any
         done = make_object(_with_arguments(call, more), {})
@@ -253,12 +245,14 @@ def operator_of(this: StepTask, bound: Mapping[str, Any], items: Any = None, map
     unlike = [Finding("GF378", problem, caller(), hint) for _, problem, hint in gang_refusals(step, site.gangs.made_as)]
     if unlike:
         raise GpuflowError(unlike)
-    around = more.get("task_group") or _current_group(more.get("dag"))
-    scope = _StepScope(alone, bound=bound, around=around, mapped=mapped)
-    request = Request(alone, site, this.namespace or site.namespace, this.pipeline)
-    node = Task(scope, name, step, when=None if step.when is None else scope.condition(step.when))
+    around = more.get("task_group") or TaskGroupContext.get_current(more.get("dag"))
+    planned = planned_step(alone, name, site)
+    plan = Plan(alone, site, (planned,))
+    scope = _StepScope(plan, bound=bound, around=around, mapped=mapped)
+    request = Request(alone, site, this.namespace or site.namespace, this.pipeline, known=plan)
+    node = Task(scope, planned, when=None if step.when is None else scope.condition(step.when))
     if step.for_each:
-        items = _items(node, scope.bound, site)
+        items = _items(node, scope.bound)
     return operator_call(node, request, items)
 
 
@@ -299,10 +293,6 @@ class _StepScope(Scope):
             name = dict(keywords_of(step))[ref]
             return Call("item", (name,)) if name in self.mapped and name not in self.bound else self.bound[name]
         return super().node(ref, name, reader=reader)
-
-
-def _current_group(dag: Any) -> Any:
-    return TaskGroupContext.get_current(dag) if dag is not None else TaskGroupContext.get_current()
 
 
 def default_retries(more: Mapping[str, Any]) -> int | None:
@@ -399,12 +389,12 @@ def _value(value: Any) -> Any:
     return str(value) if isinstance(value, PurePath | Literally) else list(value) if isinstance(value, tuple) else value
 
 
-def _items(node: Task, bound: Mapping[str, Any], site: Site) -> Any:
+def _items(node: Task, bound: Mapping[str, Any]) -> Any:
     """Items of a mapped step: known ones as they are; a task's value is wrapped item by item."""
     sources = node.step.for_each or {}
     dynamic = {key: ref for key, ref in sources.items() if isinstance(ref, ParamRef | OutputRef)}
     if not dynamic:
-        if supervision_of(node.step, site).keeps_state:
+        if node.planned.supervision.keeps_state:
             _refuse_duplicates(node.name, sources)
         return fixed_items(node)
     if len(sources) > 1:
@@ -416,7 +406,7 @@ def _items(node: Task, bound: Mapping[str, Any], site: Site) -> Any:
         return source.expression.map(lambda one: {key: one})
     if not isinstance(source, list):
         raise fail("GF182", f'the step runs over "{name}", which is {source!r}', hint="pass a list, or a task's value")
-    if supervision_of(node.step, site).keeps_state:
+    if node.planned.supervision.keeps_state:
         _refuse_duplicates(node.name, {name: tuple(source)})
     return [{key: one} for one in source]
 

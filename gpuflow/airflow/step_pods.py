@@ -57,6 +57,8 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
     fallback_after: int | None
     on_demand: Mapping[str, Any]
     sidecar_resources: Mapping[str, Any] | None
+    _hidden: dict[str, Any] | None = None
+    """What Airflow's attributes were before the pod was shown in them."""
 
     def _manifest(self, context: Context, ledger: attempts.Ledger) -> dict[str, Any]:
         """The pod to create: the step's own, and the additions that the guide lists."""
@@ -321,6 +323,23 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         context["ti"].xcom_push(key="pod_name", value=name)
         context["ti"].xcom_push(key="pod_namespace", value=namespace)
 
+    def _do_render_template_fields(self, parent: Any, template_fields: Any, *more: Any, **named: Any) -> None:
+        super()._do_render_template_fields(parent, template_fields, *more, **named)
+        if parent is self and hasattr(self.template, "serialize") and self._hidden is None:
+            # Not by assignment: Airflow takes that for a change of the DAG. Read by parts: Airflow cuts long fields.
+            shown = shown_fields(self.template.serialize(), self.namespace)
+            self._hidden = {name: self.__dict__.get(name) for name in (*shown, "template_fields")}
+            self.__dict__ |= {**shown, "template_fields": (*shown, *template_fields)}
+
+    def hide(self) -> None:
+        """Give the attributes back, before a pod is made."""
+        hidden, self._hidden = self._hidden, None
+        for name, value in (hidden or {}).items():
+            if name == "template_fields" and value is None:
+                self.__dict__.pop(name, None)  # that of the class
+            else:
+                self.__dict__[name] = value
+
 
 def _has_ended(pod: Any, container: str) -> bool:
     found = [status for status in pod.status.container_statuses or () if status.name == container]
@@ -348,29 +367,6 @@ SHOWN_OF_MAIN = {
 """Attributes of the stock operator, and fields of the main container."""
 SHOWN_OF_SPEC = {"node_selector": "nodeSelector", "tolerations": "tolerations", "volumes": "volumes"}
 SHOWN_OF_METADATA = {"labels": "labels", "annotations": "annotations"}
-
-
-class RenderedPod(StepPods):
-    """Shows the pod that is about to be made."""
-
-    _hidden: dict[str, Any] | None = None
-
-    def _do_render_template_fields(self, parent: Any, template_fields: Any, *more: Any, **named: Any) -> None:
-        super()._do_render_template_fields(parent, template_fields, *more, **named)
-        if parent is self and hasattr(self.template, "serialize") and self._hidden is None:
-            # Not by assignment: Airflow takes that for a change of the DAG. Read by parts: Airflow cuts long fields.
-            shown = shown_fields(self.template.serialize(), self.namespace)
-            self._hidden = {name: self.__dict__.get(name) for name in (*shown, "template_fields")}
-            self.__dict__ |= {**shown, "template_fields": (*shown, *template_fields)}
-
-    def hide(self) -> None:
-        """Give the attributes back, before a pod is made."""
-        hidden, self._hidden = self._hidden, None
-        for name, value in (hidden or {}).items():
-            if name == "template_fields" and value is None:
-                self.__dict__.pop(name, None)  # that of the class
-            else:
-                self.__dict__[name] = value
 
 
 def shown_fields(pod: Mapping[str, Any], namespace: str | None) -> dict[str, Any]:

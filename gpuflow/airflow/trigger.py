@@ -129,6 +129,11 @@ async def _api_answer(session: Any, method: str, url: str, token: str, body: Any
 LOST_CONNECTION = (OSError, TimeoutError, ClientError)
 """The API server restarts, or the network is away: the pod goes on, and so does the wait."""
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$")
+KEPT_ARGUMENTS = (
+    "pod_name", "pod_namespace", "wait_for", "manifest", "limits", "not_before", "queue_deadline", "deadline",
+    "startup_timeout", "poll_interval", "logging_interval", "ledger", "last_log", "other_logs", "task_names",
+)  # fmt: skip
+"""Of a trigger, those that are attributes by the same names; the others are the connection's."""
 LOST_AFTER = 300
 """Seconds past its grace period after which a pod that should be gone counts as lost with its node."""
 
@@ -174,7 +179,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         )
         self.wait_for, self.manifest, self.limits = wait_for, manifest, limits or []
         self.not_before, self.queue_deadline, self.deadline = not_before, queue_deadline, deadline
-        self.logging_seconds, self.ledger, self.last_log = logging_interval, ledger or {}, last_log
+        self.logging_interval, self.ledger, self.last_log = logging_interval, ledger or {}, last_log
         self.other_logs = other_logs or {}  # containers beside main, each with the time of its last copied line
         self.task_names = task_names
         self._connection = connection
@@ -184,27 +189,8 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Everything needed to go on in another triggerer, the counts so far included."""
-        return (
-            f"{type(self).__module__}.{type(self).__name__}",
-            {
-                "pod_name": self.pod_name,
-                "pod_namespace": self.pod_namespace,
-                "wait_for": self.wait_for,
-                "manifest": self.manifest,
-                "limits": self.limits,
-                "not_before": self.not_before,
-                "queue_deadline": self.queue_deadline,
-                "deadline": self.deadline,
-                "startup_timeout": self.startup_timeout,
-                "poll_interval": self.poll_interval,
-                "logging_interval": self.logging_seconds,
-                "ledger": self.ledger,
-                "last_log": self.last_log,
-                "other_logs": self.other_logs,
-                "task_names": self.task_names,
-                **self._connection,
-            },
-        )
+        given = {name: getattr(self, name) for name in KEPT_ARGUMENTS}
+        return f"{type(self).__module__}.{type(self).__name__}", {**given, **self._connection}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """One event, when there is something for the operator to do."""
@@ -274,7 +260,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         """Watch the pod until its main container has ended or it is gone; the last sight of it goes with the event."""
         last: dict[str, Any] | None = None
         queue = Queue()
-        next_logs = time.time() + self.logging_seconds
+        next_logs = time.time() + self.logging_interval
         while True:
             try:
                 async with self._api() as (api, connection):
@@ -285,7 +271,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                     over = self._pod_event(pod, told.never)
                     if over is not None or (time.time() >= next_logs and "running" in pod_status.container_state(pod)):
                         await self._copy_logs(api)
-                        next_logs = time.time() + self.logging_seconds
+                        next_logs = time.time() + self.logging_interval
             except ApiException as answer:
                 if answer.status == 404:
                     return {"what": "gone", "pod": last, **self._log_position}
@@ -343,7 +329,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         """New lines of one container; the time of the last one."""
         pod = pod or self.pod_name
         # A node's clock may be ahead of ours: ask for at least two rounds, and leave out what was copied already.
-        since = None if not before else max(_seconds_since(before), 2 * int(self.logging_seconds)) + 1
+        since = None if not before else max(_seconds_since(before), 2 * int(self.logging_interval)) + 1
         try:
             answer = await api.read_namespaced_pod_log(
                 pod,

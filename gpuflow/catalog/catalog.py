@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from gpuflow.catalog.profile_name import parse_profile
 
@@ -165,8 +165,6 @@ class Profile:
 
     model: str
     name: str
-    id: int | None
-    """The number `nvidia-smi mig -cgi` takes."""
     g: int
     """Compute slices."""
     size: int
@@ -181,6 +179,8 @@ class Profile:
     confidence: Confidence
     """Of `starts`, `size` and `max`."""
     source: str
+    id: int | None = None
+    """The number `nvidia-smi mig -cgi` takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class Mig:
     totals: Engines
     profiles: tuple[Profile, ...]
     source: str
-    note: str | None
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +220,14 @@ class Model:
     usable_gib: float | None
     products: tuple[str, ...]
     """Values of the node label `nvidia.com/gpu.product` on nodes without MIG or sharing."""
-    forms: tuple[Form, ...]
-    """The forms that products tell apart; empty when there is one, or when the label does not tell."""
-    pci: tuple[str, ...]
-    aliases: tuple[str, ...]
     confidence: Confidence
     """Of `usable_gib` and `products`."""
     source: str
-    note: str | None
+    forms: tuple[Form, ...] = ()
+    """The forms that products tell apart; empty when there is one, or when the label does not tell."""
+    pci: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    note: str | None = None
 
     def products_in(self, form: FormName | None) -> tuple[str, ...]:
         """The products of one form, none when the model has no such form; all of them without one."""
@@ -303,50 +303,22 @@ def _migs() -> dict[str, Mig]:
     return {id: _mig(id, row) for id, row in _read("mig.yaml").items()}
 
 
+T = TypeVar("T")
+
+
+def decode(row: dict[str, Any], kind: type[T]) -> T:
+    """A row of a file as its type; numbers may be text, as in CSV."""
+    import msgspec
+
+    return msgspec.convert(row, kind, strict=False)
+
+
 def _model(id: str, row: dict[str, Any]) -> Model:
-    return Model(
-        id=id,
-        name=row["name"],
-        family=row["family"],
-        cc=row["cc"],
-        memory_gb=row["gb"],
-        usable_gib=row["usable_gib"],
-        products=tuple(row["products"]),
-        forms=tuple(Form(name, tuple(products)) for name, products in row.get("forms", {}).items()),
-        pci=tuple(row.get("pci", ())),
-        aliases=tuple(row.get("aliases", ())),
-        confidence=row["confidence"],
-        source=row["source"],
-        note=row.get("note"),
-    )
+    forms = [{"name": name, "products": products} for name, products in row.get("forms", {}).items()]
+    return decode({**row, "id": id, "memory_gb": row["gb"], "forms": forms}, Model)
 
 
 def _mig(id: str, row: dict[str, Any]) -> Mig:
-    return Mig(
-        grid=row["grid"],
-        slices=row["slices"],
-        totals=_engines(row["totals"]),
-        profiles=tuple(_profile(id, row["source"], profile) for profile in row["profiles"]),
-        source=row["source"],
-        note=row.get("note"),
-    )
-
-
-def _profile(model: str, source: str, row: dict[str, Any]) -> Profile:
-    return Profile(
-        model=model,
-        name=row["name"],
-        id=row.get("id"),
-        g=row["g"],
-        size=row["size"],
-        starts=tuple(row["starts"]),
-        max=row["max"],
-        usable_gib=row["gib"],
-        engines=_engines(row),
-        confidence=row["confidence"],
-        source=source,
-    )
-
-
-def _engines(row: dict[str, Any]) -> Engines:
-    return Engines(**{field.name: row.get(field.name) for field in fields(Engines)})
+    cut = {"model": id, "source": row["source"]}
+    profiles = [{**each, **cut, "usable_gib": each["gib"], "engines": each} for each in row["profiles"]]
+    return decode({**row, "profiles": profiles}, Mig)

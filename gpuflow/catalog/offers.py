@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import cast
 
-from gpuflow.catalog.catalog import Confidence, Model, Profile, data_file, models
+from gpuflow.catalog.catalog import Confidence, Model, Profile, data_file, decode, models
 from gpuflow.catalog.catalog import model as find_model
 from gpuflow.catalog.profile_name import parse_profile
 
@@ -117,7 +116,8 @@ def instances() -> tuple[Instance, ...]:
     import csv
 
     with data_file("instances.csv").open(encoding="utf-8", newline="") as file:
-        return tuple(_instance(row) for row in csv.DictReader(file))
+        rows = [{key: text or None for key, text in row.items()} for row in csv.DictReader(file)]
+    return tuple(decode({**row, "name": row["instance"]}, Instance) for row in rows)
 
 
 def find_instances(
@@ -132,21 +132,4 @@ def find_instances(
         and (cloud is None or instance.cloud == cloud.lower())
         and (owner is None or instance.model == owner)
         and (gpus is None or instance.gpus >= gpus)
-    )
-
-
-def _instance(row: dict[str, str]) -> Instance:
-    return Instance(
-        cloud=row["cloud"],
-        name=row["instance"],
-        model=row["model"],
-        gpus=int(row["gpus"]),
-        share=row["share"] or None,
-        vcpu=int(row["vcpu"]),
-        memory_gib=float(row["memory_gib"]),
-        allocatable_cpu=row["allocatable_cpu"] or None,
-        allocatable_memory=row["allocatable_memory"] or None,
-        efa=int(row["efa"]),
-        source=row["source"],
-        confidence=cast(Confidence, row["confidence"]),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuflow.checker.report import LimitLine, Report
-from gpuflow.checker.run import check
+from gpuflow.checker.run import QUOTA, check
 from gpuflow.checker.snapshot.prepared import PreparedCluster, prepare_cluster
 from gpuflow.cluster import Cluster
 from gpuflow.core.errors import Finding, GpuflowError
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gpuflow.site import Site
     from gpuflow.spec.pipeline import Pipeline
 
-QUOTA = "ResourceQuota"
 WRONG_SNAPSHOT = ("GF533",)
 """Findings that say the snapshot is about something else, so that nothing can be fitted to it."""
 

@@ -174,12 +174,12 @@ def order_dependent(
 
 def _most_expensive(one: StepAdmission) -> StepAdmission:
     """The step with the admission that the rest of the report counts: the most expensive of those that admit it."""
+
+    def cost(answer: Admission) -> list[tuple[str, Quantity]]:
+        return [(key, Quantity(value)) for key, value in sorted(answer.usage.items())]
+
     allowed = [each for each in (one.ever, *one.ever.alternatives) if each.allowed]
-    return replace(one, ever=max(allowed, key=_cost)) if allowed else one
-
-
-def _cost(answer: Admission) -> list[tuple[str, Quantity]]:
-    return [(key, Quantity(value)) for key, value in sorted(answer.usage.items())]
+    return replace(one, ever=max(allowed, key=cost)) if allowed else one
 
 
 def _conflicting_defaults(limit_ranges: Sequence[LimitRange]) -> list[tuple[str, tuple[str, str]]]:

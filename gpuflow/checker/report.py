@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from gpuflow.core.errors import Finding, join_names
@@ -80,17 +80,9 @@ class LimitLine:
     safe_parallelism: int | None = None
 
     def document(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "resource": self.resource,
-            "verdict": self.verdict,
-            "used": None if self.used is None else str(self.used),
-            "hard": str(self.hard),
-            "peak": None if self.peak is None else str(self.peak),
-            "witness": list(self.witness),
-            "safe_parallelism": self.safe_parallelism,
-        }
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        amounts = {name: str(value) for name, value in found.items() if isinstance(value, Quantity)}
+        return {**found, **amounts, "witness": list(self.witness)}
 
 
 def safe_parallelism(lines: Iterable[LimitLine]) -> int | None:

@@ -8,15 +8,14 @@ from gpuflow.cli.inputs import (
     add_common,
     add_live,
     available_amounts,
+    cluster_at,
     namespace_of,
     read_pipelines,
     read_site,
     show_remarks,
 )
-from gpuflow.cli.terminal import progress, show_findings, show_json
-from gpuflow.cluster import Cluster, read_cluster
-from gpuflow.cluster.live import read_live
-from gpuflow.site.policy import without_site_silenced
+from gpuflow.cli.terminal import show_findings, show_json
+from gpuflow.site.model import without_site_silenced
 from gpuflow.targets.airflow.pools import pools
 
 EXAMPLE = """gpuflow airflow pools pipelines/*.yaml --cluster cluster/ --namespace nlp > pools.json
@@ -43,16 +42,9 @@ def run(args: argparse.Namespace) -> int:
     cluster, namespace = None, args.namespace or site.namespace or "default"
     if args.cluster is not None:
         namespace = namespace_of(args, site)
-        cluster = _cluster(args, namespace).with_default_namespace(namespace).seen_from(namespace)
+        cluster = cluster_at(args, namespace).with_default_namespace(namespace).seen_from(namespace)
     show_remarks(pipelines, site)
     found, findings = pools(pipelines, site, available, cluster, namespace)
     show_findings(without_site_silenced(site, findings))
     show_json(found)
     return 0
-
-
-def _cluster(args: argparse.Namespace, namespace: str) -> Cluster:
-    if args.cluster != "live":
-        with progress(f"reading {args.cluster}"):
-            return read_cluster(args.cluster)
-    return read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from gpuflow.checker.report import Report
@@ -17,6 +18,7 @@ from gpuflow.cli.inputs import (
     add_common,
     add_engine,
     add_live,
+    cluster_at,
     namespace_of,
     params_given,
     python_is_allowed,
@@ -26,7 +28,6 @@ from gpuflow.cli.inputs import (
 from gpuflow.cli.output import repository_of, write_files
 from gpuflow.cli.sources import SourceDemand, Sources, own_demand, read_sources
 from gpuflow.cli.terminal import paint, print_text, progress, put, show_findings
-from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Finding, Where, fail
 from gpuflow.core.printable import json_text, lines
@@ -244,17 +245,9 @@ def _report_files(args: argparse.Namespace) -> dict[Path, str]:
 
 def _cluster(args: argparse.Namespace, site: Site, namespace: str) -> PreparedCluster:
     """The cluster as a namespace sees it. Manifests that name no namespace are where such documents are, too."""
-    default = args.namespace or site.namespace
-    if args.cluster != "live":
-        with progress(f"reading {args.cluster}"):
-            return PreparedCluster(read_cluster(args.cluster), namespace, default=default)
-
-    from gpuflow.cluster.live import read_live
-
-    def read(name: str) -> Cluster:
-        return read_live(name, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
-
-    return PreparedCluster(read(namespace), namespace, default=default, read=read)
+    read = partial(cluster_at, args)
+    elsewhere = read if args.cluster == "live" else None
+    return PreparedCluster(read(namespace), namespace, default=args.namespace or site.namespace, read=elsewhere)
 
 
 def _earlier_reports(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, cast
 
 from gpuflow.core.errors import Where, fail
 
@@ -48,46 +48,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def load(name: str) -> Command:
-    command: Command
-    match name:
-        case "init":
-            from gpuflow.cli import init as command
-        case "validate":
-            from gpuflow.cli import validate as command
-        case "show":
-            from gpuflow.cli import show as command
-        case "demand":
-            from gpuflow.cli import demand as command
-        case "check":
-            from gpuflow.cli import check as command
-        case "why":
-            from gpuflow.cli import why as command
-        case "snapshot":
-            from gpuflow.cli import snapshot as command
-        case "compile":
-            from gpuflow.cli import compile as command
-        case "argo":
-            from gpuflow.cli import argo as command
-        case "airflow":
-            from gpuflow.cli import airflow as command
-        case "import":
-            from gpuflow.cli import import_pipeline as command
-        case "normalize":
-            from gpuflow.cli import normalize as command
-        case "gpus":
-            from gpuflow.cli import gpus as command
-        case "site":
-            from gpuflow.cli import site as command
-        case "schema":
-            from gpuflow.cli import schema as command
-        case "explain":
-            from gpuflow.cli import explain as command
-        case "demo":
-            from gpuflow.cli import demo as command
-        case _:
-            # It lists the commands, so that this module cannot import it.
-            command = importlib.import_module("gpuflow.cli.completion")
-    return command
+    """The module of a command; of `import`, which no module can be called, `import_pipeline`."""
+    return cast(Command, importlib.import_module(f"gpuflow.cli.{'import_pipeline' if name == 'import' else name}"))
 
 
 def parser_for(name: str) -> argparse.ArgumentParser:

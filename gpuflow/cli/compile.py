@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from gpuflow.cli.inputs import add_common, namespace_of, read_pipelines, read_site
-from gpuflow.cli.output import MAX_BYTES, diff_files, shown_source, write_files
-from gpuflow.cli.terminal import paint, print_text, put, show_findings, show_json
+from gpuflow.cli.output import MAX_BYTES, diff_files, show_written, shown_source, write_files
+from gpuflow.cli.terminal import print_text, put, show_findings, show_json
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail
 from gpuflow.core.files import read_at_most
-from gpuflow.core.printable import line
 from gpuflow.engines import ENGINES, facts_of
-from gpuflow.site import Site
-from gpuflow.site.policy import without_site_silenced
+from gpuflow.site.model import Site, without_site_silenced
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.rules.remarks import remarks_on, without_silenced
 from gpuflow.targets import load_target
@@ -240,7 +238,11 @@ def run(args: argparse.Namespace) -> int:
     if destination.output is None:
         put((target.separator or "").join(artifact.text for artifact in artifacts))
         return 0
-    return _compare(destination) if args.check else _write(destination)
+    if args.check:
+        return _compare(destination)
+    destination.write()
+    show_written(destination.files)
+    return 0
 
 
 def _compile_all(
@@ -276,13 +278,6 @@ def _compare(destination: Destination) -> int:
         noun = "file is" if len(diffs) == 1 else "files are"
         print_text(f"{len(diffs)} {noun} stale: compile again without --check\n", sys.stderr)
     return 1 if diffs else 0
-
-
-def _write(destination: Destination) -> int:
-    destination.write()
-    for path in destination.files:
-        print_text(f"{paint('wrote', 'green', stream=sys.stderr)} {line(str(path))}\n", sys.stderr)
-    return 0
 
 
 def _report(artifacts: tuple[Artifact, ...], notes: list[Finding], destination: Destination, check: bool) -> int:

@@ -37,12 +37,12 @@ def words_of(name: str) -> tuple[list[str], list[str]]:
     return sorted(set(options)), sorted(set(words))
 
 
+def _words_by_command() -> dict[str, str]:
+    return {name: " ".join((*words, *options)) for name in COMMANDS for options, words in [words_of(name)]}
+
+
 def _bash() -> str:
-    cases = "\n".join(
-        f'    {name}) words="{" ".join([*words, *options])}" ;;'
-        for name in COMMANDS
-        for options, words in [words_of(name)]
-    )
+    cases = "\n".join(f'    {name}) words="{words}" ;;' for name, words in _words_by_command().items())
     return f"""# bash completion for gpuflow
 _gpuflow() {{
   local current="${{COMP_WORDS[COMP_CWORD]}}" words="{" ".join(COMMANDS)} --help --version"
@@ -60,11 +60,7 @@ complete -o filenames -F _gpuflow gpuflow
 
 def _zsh() -> str:
     commands = "\n".join(f"    '{name}:{summary}'" for name, summary in COMMANDS.items())
-    cases = "\n".join(
-        f"    {name}) compadd -- {' '.join([*words, *options])}; _files ;;"
-        for name in COMMANDS
-        for options, words in [words_of(name)]
-    )
+    cases = "\n".join(f"    {name}) compadd -- {words}; _files ;;" for name, words in _words_by_command().items())
     return f"""#compdef gpuflow
 _gpuflow() {{
   local -a commands

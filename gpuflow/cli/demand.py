@@ -7,7 +7,7 @@ import argparse
 from gpuflow.cli.inputs import add_common, add_engine, read_site, show_remarks
 from gpuflow.cli.sources import read_sources
 from gpuflow.cli.terminal import paint, print_text, progress, show_findings, show_json, table
-from gpuflow.core.errors import Finding
+from gpuflow.core.errors import Finding, join_names
 from gpuflow.core.printable import line
 from gpuflow.demands import Bound, Demand, StepDemand
 
@@ -56,10 +56,10 @@ def text(demand: Demand) -> str:
     on = "" if demand.engine == "none" else f" on {demand.engine}"
     there = "" if demand.namespace is None else f" in namespace {demand.namespace}"
     lines = [f"{paint(line(demand.name), 'bold')}{there}{on}, at its peak", ""]
-    rows = [
-        (key, _amount(bound), _amount(demand.overhead.get(key)), _witness_text(bound))
-        for key, bound in sorted(demand.peak.items())
-    ]
+    rows = []
+    for key, bound in sorted(demand.peak.items()):
+        moment = f"({bound.because})" if bound.value is None else join_names(bound.witness, 6)
+        rows.append((key, _amount(bound), _amount(demand.overhead.get(key)), moment))
     head = ("quota key", "peak", "of it engine", "while these run together")
     if demand.engine == "none":
         rows = [(key, amount, moment) for key, amount, _, moment in rows]  # type: ignore[misc]  # one column less
@@ -84,9 +84,3 @@ def _amount(bound: Bound | None) -> str:
     if bound.value is None:
         return "unknown"
     return f"≤ {bound.value}" if bound.bound == "at-most" else str(bound.value)
-
-
-def _witness_text(bound: Bound) -> str:
-    if bound.value is None:
-        return f"({bound.because})"
-    return ", ".join(bound.witness[:6]) + (f" and {len(bound.witness) - 6} more" if len(bound.witness) > 6 else "")

@@ -6,13 +6,13 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuflow.cli.terminal import print_text
 from gpuflow.core import yaml_tree
-from gpuflow.core.errors import Finding, GpuflowError, Where, fail
+from gpuflow.core.errors import Finding, GpuflowError, Where, fail, join_names
 from gpuflow.core.files import read_at_most, reason_of
 from gpuflow.core.printable import line
 from gpuflow.formats.contents import OUR_OTHER_KINDS as OTHER_KINDS
@@ -52,25 +52,19 @@ def pipeline_files(files: Sequence[str]) -> list[str]:
 
 def pipelines_in(folder: str) -> list[str]:
     """The pipelines of a folder and of those below it, in order of their paths. None at all is an error."""
-    found: list[str] = []
-    others: list[Path] = []
-    programs: list[Path] = []
+    sorted_out: dict[str, list[Path]] = {}
     for file in _candidates(Path(folder)):
-        if file.suffix == ".py":
-            programs.append(file)  # only running it would tell: it must be named by itself
-        elif is_pipeline(file):
-            found.append(str(file))
-        else:
-            others.append(file)
+        # Of a program only running it would tell: it must be named by itself.
+        what = NOT_RUN if file.suffix == ".py" else "pipeline" if is_pipeline(file) else NOT_PIPELINES
+        sorted_out.setdefault(what, []).append(file)
+    found = sorted_out.pop("pipeline", [])
     noun = "pipelines" if len(found) > 1 else "pipeline"
-    rest = [f"not pipelines: {_join_files(others)}"] if others else []
-    rest += [f"Python, not run unless named: {_join_files(programs)}"] if programs else []
-    told = "; ".join([f"{len(found) or 'no'} {noun}", *rest])
+    told = "; ".join([f"{len(found) or 'no'} {noun}", *_left_out_clauses(sorted_out)])
     if not found:
         hint = "a pipeline begins with apiVersion: gpuflow/v1, kind: Pipeline"
         raise fail("GF911", f"{folder}: {told}", where=Where(folder), hint=hint)
     print_text(f"{line(folder)}: {told}\n", sys.stderr)
-    return found
+    return list(map(str, found))
 
 
 @dataclass
@@ -125,7 +119,8 @@ def _sort_out(named: str, files: Iterable[Path], seen: set[str], given: CommandF
             again += 1
             continue
         seen.add(os.path.abspath(file))
-        what, documents, broken = (NOT_WORKLOADS, [], []) if _is_below(file, cluster) else _classify(file)
+        is_there = cluster is not None and Path(os.path.abspath(file)).is_relative_to(cluster)
+        what, documents, broken = (NOT_WORKLOADS, [], []) if is_there else _classify(file)
         if what in ("pipeline", "workload"):
             found.append(Contents(str(file), documents))
             continue
@@ -141,9 +136,8 @@ def _sort_out(named: str, files: Iterable[Path], seen: set[str], given: CommandF
     counts = [f"{ours} pipeline{'' if ours == 1 else 's'}"] if ours else []
     counts += [f"{theirs} file{'' if theirs == 1 else 's'} with workloads"] if theirs else []
     if ours and not theirs and NOT_WORKLOADS in left_out:
-        left_out["not pipelines"] = left_out.pop(NOT_WORKLOADS)
-    rest = [f"{what}: {_join_files(left_out[what])}" for what in sorted(left_out, key=str.lower)]
-    told = "; ".join([", ".join(counts) or "no pipeline, no workload", *rest])
+        left_out[NOT_PIPELINES] = left_out.pop(NOT_WORKLOADS)
+    told = "; ".join([", ".join(counts) or "no pipeline, no workload", *_left_out_clauses(left_out)])
     if not found and not again:
         hint = "a pipeline begins with apiVersion: gpuflow/v1, kind: Pipeline; a workload is a Workflow, a Job, a Pod…"
         raise GpuflowError([*given.broken, Finding("GF911", f"{named}: {told}", Where(named), hint)])
@@ -155,11 +149,8 @@ COMPILED = "compiled from these"
 NOT_RUN = "Python, not run unless named"
 NOT_RENDERED = "must be rendered first (helm template, kubectl kustomize)"
 NOT_WORKLOADS = "not workloads"
+NOT_PIPELINES = "not pipelines"
 NOT_READABLE = "cannot be read"
-
-
-def _is_below(file: Path, folder: str | None) -> bool:
-    return folder is not None and Path(os.path.abspath(file)).is_relative_to(folder)
 
 
 def _is_compiled_from(file: str, pipelines: Sequence[str]) -> bool:
@@ -207,9 +198,10 @@ def _candidates(folder: Path) -> Iterator[Path]:
                 yield Path(place) / name
 
 
-def _join_files(files: list[Path]) -> str:
-    names = ", ".join(line(str(file)) for file in files[:MAX_SHOWN])
-    return names + (f" and {len(files) - MAX_SHOWN} more" if len(files) > MAX_SHOWN else "")
+def _left_out_clauses(left_out: Mapping[str, Sequence[Path]]) -> list[str]:
+    """Why files are left out, and which."""
+    shown = {what: [line(str(file)) for file in left_out[what]] for what in sorted(left_out, key=str.lower)}
+    return [f"{what}: {join_names(names, MAX_SHOWN)}" for what, names in shown.items()]
 
 
 def is_pipeline(file: Path) -> bool:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from gpuflow.cli.inputs import read_site
-from gpuflow.cli.output import write_files
-from gpuflow.cli.terminal import paint, print_text, put, show_findings
+from gpuflow.cli.output import write_output
+from gpuflow.cli.terminal import print_text, show_findings
 from gpuflow.core.errors import Where, fail, join_names
 from gpuflow.core.files import read_at_most
 from gpuflow.core.printable import line
@@ -46,12 +46,7 @@ def run(args: argparse.Namespace) -> int:
         print_text(_count(result), sys.stderr)
         return 1
     show_findings(result.notes)
-    if args.output in (None, "-"):
-        put(result.text())
-        return 0
-    write_files({Path(args.output): result.text()})
-    print_text(f"{paint('wrote', 'green', stream=sys.stderr)} {line(str(args.output))}\n", sys.stderr)
-    return 0
+    return write_output(result.text(), args.output)
 
 
 def _refuse_python(file: str) -> None:

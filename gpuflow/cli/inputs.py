@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from pydantic_core import PydanticCustomError
 
 from gpuflow.cli.folders import pipeline_files
-from gpuflow.cli.terminal import show_findings
+from gpuflow.cli.terminal import progress, show_findings
+from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.demands import Demand
 from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.formats.contents import contents_of
-from gpuflow.site import Site, presets
-from gpuflow.site.policy import exposed_in_site, without_site_silenced
+from gpuflow.site.model import Site, exposed_in_site, presets, without_site_silenced
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.params import Param, a
 from gpuflow.spec.pipeline import Pipeline
@@ -41,6 +41,16 @@ def add_live(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig; default: $KUBECONFIG or ~/.kube/config")
     help = f"seconds to wait for each answer from the cluster; default: {TIMEOUT}"
     parser.add_argument("--timeout", type=float, default=TIMEOUT, metavar="S", help=help)
+
+
+def cluster_at(args: argparse.Namespace, namespace: str) -> Cluster:
+    """What --cluster names: manifests, or the live cluster as a namespace of it shows itself."""
+    if args.cluster == "live":
+        from gpuflow.cluster.live import read_live
+
+        return read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
+    with progress(f"reading {args.cluster}"):
+        return read_cluster(args.cluster)
 
 
 def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, foreign: bool = False) -> None:
@@ -107,12 +117,9 @@ def read_pipelines(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE
 
 
 def own_pipeline(file: str, args: argparse.Namespace, raw: bytes | None = None) -> Pipeline:
-    """The pipeline of one file with the given parameters; of another tool's document, what to do with it. `raw`: what
-    was read of a stream, which can be read only once."""
+    """The pipeline of one file with the given parameters; of another tool's document, what to do with it."""
     try:
-        if raw is not None:
-            return with_params(loads(raw, file), args.param)
-        return with_params(load(file, allow_python=python_is_allowed(args)), args.param)
+        return with_params(load_pipeline(file, args, raw), args.param)
     except GpuflowError as refusal:
         if refusal.findings[0].code in NO_PIPELINE and (documents := contents_of(file).documents):
             kinds = ", ".join(dict.fromkeys(each.kind for each in documents if each.kind))
@@ -120,6 +127,11 @@ def own_pipeline(file: str, args: argparse.Namespace, raw: bytes | None = None) 
             where = documents[0].where()
             raise fail("GF706", f"{file} is no pipeline of gpuflow: {kinds}", where=where, hint=hint) from None
         raise
+
+
+def load_pipeline(file: str, args: argparse.Namespace, raw: bytes | None) -> Pipeline:
+    """`raw`: what was read of a stream, which can be read only once."""
+    return load(file, allow_python=python_is_allowed(args)) if raw is None else loads(raw, file)
 
 
 def show_remarks(pipelines: list[Pipeline], site: Site) -> None:

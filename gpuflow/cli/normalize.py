@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from gpuflow.cli.output import diff_files, write_files
-from gpuflow.cli.terminal import paint, print_text, put
+from gpuflow.cli.output import diff_files, write_output
+from gpuflow.cli.terminal import print_text
 from gpuflow.core.errors import Where, fail
-from gpuflow.core.printable import line
 from gpuflow.formats.documents import read_text
 from gpuflow.importing.normalize import normalize
 
@@ -32,14 +30,8 @@ def run(args: argparse.Namespace) -> int:
         text = "--check compares with a file, so it needs -o" if args.check else "-o needs a path"
         raise fail("GF903", text, where=COMMAND, hint="name a file: -o FILE")
     text = normalize(*read_text(args.file))
-    if args.output in (None, "-"):
-        put(text)
-        return 0
-    path = Path(args.output)
-    if args.check:
-        diffs = diff_files({path: text}, made="normalized")
-        print_text("".join(diffs))
-        return 1 if diffs else 0
-    write_files({path: text})
-    print_text(f"{paint('wrote', 'green', stream=sys.stderr)} {line(str(path))}\n", sys.stderr)
-    return 0
+    if not args.check:
+        return write_output(text, args.output)
+    diffs = diff_files({Path(args.output): text}, made="normalized")
+    print_text("".join(diffs))
+    return 1 if diffs else 0

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where
+from gpuflow.cli.terminal import paint, print_text, put
+from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail
 from gpuflow.core.files import OutsideBounds, read_at_most, resolve_within
+from gpuflow.core.printable import line
 
 MAX_BYTES = 64 * 1024 * 1024
 """Compiled files are read up to this size; what engines accept is far below it."""
@@ -47,6 +50,22 @@ def write_files(files: dict[Path, str], *, folder: Path | None = None, follow_li
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise _cannot(name, refusal) from None
+
+
+def write_output(text: str, output: str | None) -> int:
+    """One text to the file at -o, or to standard output."""
+    if output in (None, "-"):
+        put(text)
+        return 0
+    write_files({Path(output): text})
+    show_written([output])
+    return 0
+
+
+def show_written(paths: Iterable[object]) -> None:
+    """Say which files were written."""
+    for path in paths:
+        print_text(f"{paint('wrote', 'green', stream=sys.stderr)} {line(str(path))}\n", sys.stderr)
 
 
 def _is_stream(path: Path) -> bool:
@@ -134,18 +153,16 @@ def diff_files(
             continue
         if present != text:
             if path.is_symlink() and not follow_links and not present.startswith(HEADER_MARK):
-                raise GpuflowError(_not_ours(path))
+                # A link within the repository may still lead to what an earlier step of the job has put there: `.env`.
+                hint = "replace it by a file, or allow links: --follow-links"
+                raise fail(
+                    "GF909", f"{path} is a link to a file that gpuflow did not write", where=Where(str(path)), hint=hint
+                )
             lines = difflib.unified_diff(
                 present.splitlines(keepends=True), text.splitlines(keepends=True), str(path), f"{path} ({made} now)"
             )
             diffs.append("".join(lines))
     return diffs
-
-
-def _not_ours(path: Path) -> Finding:
-    """A link within the repository may still lead to what an earlier step of the job has put there, such as `.env`."""
-    hint = "replace it by a file, or allow links: --follow-links"
-    return Finding("GF909", f"{path} is a link to a file that gpuflow did not write", Where(str(path)), hint)
 
 
 def _current_text(path: Path, follow_links: bool) -> str | None:

@@ -9,7 +9,6 @@ from gpuflow.cli.sources import Sources, read_sources
 from gpuflow.cli.terminal import paint, print_text, put, show_json
 from gpuflow.core.emit import emit_all
 from gpuflow.demands import Demand
-from gpuflow.readers import ForeignObject
 from gpuflow.report import graph_drawing
 from gpuflow.site import Site
 from gpuflow.spec.canonical import to_document, to_yaml
@@ -30,16 +29,19 @@ def run(args: argparse.Namespace) -> int:
     sources = read_sources(args, site)
     show_remarks(sources.pipelines, site)
     if args.format == "yaml":
-        put("---\n".join(_yaml(each) for each in sources.parts))
-        return 0 if sources.is_whole else 2
-    shown = _graphs(sources, site, args)
-    if args.format == "json":
+        # The documents themselves, each in one spelling.
+        texts = [
+            to_yaml(each) if isinstance(each, Pipeline) else emit_all([each.document.tree]) for each in sources.parts
+        ]
+        put("---\n".join(texts))
+    elif args.format == "json":
         documents = [
-            to_document(each) if isinstance(each, Pipeline) else graph_drawing.demand_document(each) for each in shown
+            to_document(each) if isinstance(each, Pipeline) else graph_drawing.demand_document(each)
+            for each in _graphs(sources, site, args)
         ]
         show_json(documents[0] if len(documents) == 1 else documents)
-        return 0 if sources.is_whole else 2
-    print_text("\n".join(_draw(each, args.format) for each in shown))
+    else:
+        print_text("\n".join(_draw(each, args.format) for each in _graphs(sources, site, args)))
     return 0 if sources.is_whole else 2
 
 
@@ -59,14 +61,9 @@ def _graphs(sources: Sources, site: Site, args: argparse.Namespace) -> list[Pipe
     return found
 
 
-def _yaml(source: Pipeline | ForeignObject) -> str:
-    """The document itself, in one spelling."""
-    return to_yaml(source) if isinstance(source, Pipeline) else emit_all([source.document.tree])
-
-
 def _draw(source: Pipeline | Demand, form: str) -> str:
+    if form != "text":
+        return graph_drawing.mermaid(source) if form == "mermaid" else graph_drawing.dot(source)
     if isinstance(source, Pipeline):
-        drawing = {"mermaid": graph_drawing.pipeline_mermaid, "dot": graph_drawing.pipeline_dot}.get(form)
-        return drawing(source) if drawing else graph_drawing.pipeline_text(source, paint)
-    draw = {"mermaid": graph_drawing.demand_mermaid, "dot": graph_drawing.demand_dot}.get(form)
-    return draw(source) if draw else graph_drawing.demand_text(source, paint)
+        return graph_drawing.pipeline_text(source, paint)
+    return graph_drawing.demand_text(source, paint)

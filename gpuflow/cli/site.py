@@ -21,32 +21,31 @@ gpuflow site executor site.yaml | kubectl apply -f -
 gpuflow site kubeflow site.yaml                       # what the KFP installation must be told, ready to paste"""
 
 
+ACTIONS = {
+    "show": "print a site with everything it extends",
+    "presets": "list the sites that come with gpuflow",
+    "runtime": "print the ConfigMap that adds the supervisor to any image",
+    "executor": "print the account of Argo's own containers, and the Secret of its token",
+    "gang": "print the account of the pods that look after gangs, and its Role",
+    KUBEFLOW: "print the setting of KFP's API server that the site needs (COMPILED_PIPELINE_SPEC_PATCH)",
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="show|presets|runtime|executor|gang|kubeflow")
-    show = actions.add_parser("show", help="print a site with everything it extends")
-    show.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
-    show.add_argument("--format", choices=("yaml", "json"), default="yaml")
-    actions.add_parser("presets", help="list the sites that come with gpuflow")
-    runtime = actions.add_parser("runtime", help="print the ConfigMap that adds the supervisor to any image")
-    runtime.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
-    add_namespace(runtime)
-    executor = actions.add_parser(
-        "executor", help="print the account of Argo's own containers, and the Secret of its token"
-    )
-    executor.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
-    add_namespace(executor)
-    gang = actions.add_parser("gang", help="print the account of the pods that look after gangs, and its Role")
-    gang.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
-    add_namespace(gang)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="|".join(ACTIONS))
+    parsers = {name: actions.add_parser(name, help=help) for name, help in ACTIONS.items()}
+    for name, each in parsers.items():
+        if name != "presets":
+            each.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
+        if name in ("runtime", "executor", "gang"):
+            add_namespace(each)
+    parsers["show"].add_argument("--format", choices=("yaml", "json"), default="yaml")
     help = "airflow: a Role for the accounts of its workers and its triggerer; kubeflow: a Role for the account of "
     help += "its runs, which all pods of a run have; default: argo"
-    gang.add_argument("--engine", choices=engine_choices(), default=DEFAULT_ENGINE, help=help)
+    parsers["gang"].add_argument("--engine", choices=engine_choices(), default=DEFAULT_ENGINE, help=help)
     help = "with --engine airflow: an account of its; default: airflow/airflow-worker and airflow/airflow-triggerer"
-    gang.add_argument("--account", action="append", metavar="NS/NAME", help=help)
-    kubeflow = actions.add_parser(
-        KUBEFLOW, help="print the setting of KFP's API server that the site needs (COMPILED_PIPELINE_SPEC_PATCH)"
-    )
-    kubeflow.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
+    parsers["gang"].add_argument("--account", action="append", metavar="NS/NAME", help=help)
+    kubeflow = parsers[KUBEFLOW]
     kubeflow.add_argument(
         "--namespace", metavar="NS", type=namespace_text, help="where KFP is installed; default: kubeflow"
     )

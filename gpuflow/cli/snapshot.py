@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuflow.cli.inputs import add_live, add_namespace, namespace_of
+from gpuflow.cli.inputs import add_live, add_namespace, cluster_at, namespace_of
 from gpuflow.cli.output import write_files
 from gpuflow.cli.terminal import print_text, put, show_findings
 from gpuflow.cluster.kinds import SOURCES, rbac
-from gpuflow.cluster.live import read_live
 from gpuflow.cluster.manifests import RECORD
 from gpuflow.cluster.model import Cluster
 from gpuflow.cluster.tenants import without_tenants
@@ -32,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_namespace(parser)
     parser.add_argument("--site", default="nvidia", metavar="FILE|PRESET", help="site that names the namespace")
     add_live(parser)
+    parser.set_defaults(cluster="live")
     parser.add_argument("--rbac", action="store_true", help="only print the permissions that a snapshot needs")
     help = "with --rbac: also print the service account and its bindings, ready to apply"
     parser.add_argument("--service-account", metavar="NAME", help=help)
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.output is None:
         raise fail("GF903", "snapshot needs -o, the folder to write to", where=Where("gpuflow snapshot"))
-    cluster = without_tenants(read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout))
+    cluster = without_tenants(cluster_at(args, namespace))
     folder, files = Path(args.output), snapshot_files(cluster)
     stale = _stale_files(folder, files)
     write_files({folder / name: text for name, text in files.items()}, folder=folder)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuflow.cli.folders import given_files
-from gpuflow.cli.inputs import params_given, python_is_allowed, with_params
+from gpuflow.cli.inputs import load_pipeline, params_given, python_is_allowed, with_params
 from gpuflow.cli.terminal import print_text, progress, show_findings
-from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail, join_names
 from gpuflow.core.printable import line
 from gpuflow.demands import Demand
 from gpuflow.demands.of_pipeline import demand_of_plan
@@ -22,7 +22,6 @@ from gpuflow.plan import plan_of
 from gpuflow.readers import ForeignObject, Library, PassiveObject, foreign_in
 from gpuflow.readers.interface import parameters_of
 from gpuflow.site import Site
-from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.target import engine_findings, findings_beside_broken_rules
 
@@ -88,8 +87,9 @@ class Sources:
         if not found:
             raise GpuflowError([each.finding() for each in passive] or [Finding("GF702", "nothing is named")])
         for is_known, why in ((True, "they start nothing by themselves"), (False, "gpuflow does not know their pods")):
-            if left := [each for each in passive if each.is_known == is_known]:
-                print_text(f"not counted, because {why}: {_join_objects(left)}\n", sys.stderr)
+            if left := [each.document for each in passive if each.is_known == is_known]:
+                names = join_names([line(f"{each.kind or 'document'} {each.name}") for each in left], MAX_SHOWN)
+                print_text(f"not counted, because {why}: {names}\n", sys.stderr)
         return found
 
 
@@ -110,7 +110,7 @@ def read_sources(args: argparse.Namespace, site: Site, engine: str | None = None
             parts += [by_document[id(document)] for document in each.documents if id(document) in by_document]
             continue
         try:
-            pipeline = _load_pipeline(each, args)
+            pipeline = load_pipeline(each.file, args, each.raw)
             # A value that only documents of other tools take is theirs alone.
             params = [word for word in args.param if not active or word.partition("=")[0] in pipeline.params]
             parts.append(with_params(pipeline, params))
@@ -140,20 +140,12 @@ def _run_if_python(contents: Contents, args: argparse.Namespace) -> Contents:
         return contents
     from gpuflow.readers.python import Pythons, program_of, read_program
 
-    if not python_is_allowed(args) and program_of(contents.file) == "other":
-        return contents  # refused as any Python file is
-    if program_of(contents.file) == "pipeline":
-        return contents
+    if (program := program_of(contents.file)) == "pipeline" or (program == "other" and not python_is_allowed(args)):
+        return contents  # refused, as any Python file is
     with progress(f"reading {contents.file}"):
         pythons = Pythons(args.airflow_python, args.hera_python)
         allowed, params = args.allow_python is True, params_given(args.param)
         return Contents(contents.file, read_program(contents.file, pythons, allowed=allowed, params=params))
-
-
-def _load_pipeline(contents: Contents, args: argparse.Namespace) -> Pipeline:
-    if contents.raw is not None:
-        return loads(contents.raw, contents.file)
-    return load(contents.file, allow_python=python_is_allowed(args))
 
 
 def _refuse_unknown(
@@ -166,9 +158,3 @@ def _refuse_unknown(
             what = f"{active[0].document.kind} {active[0].name} has" if len(active) == 1 else "no document has"
             text = f"--param {name}: {what} {'no ' if len(active) == 1 else ''}such parameter"
             raise fail("GF178", text, where=Where(active[0].file), hint=did_you_mean(name, {*known, *ours}))
-
-
-def _join_objects(passive: list[PassiveObject]) -> str:
-    words = [f"{each.document.kind or 'document'} {each.document.name}" for each in passive[:MAX_SHOWN]]
-    names = ", ".join(line(word) for word in words)
-    return names + (f" and {len(passive) - MAX_SHOWN} more" if len(passive) > MAX_SHOWN else "")

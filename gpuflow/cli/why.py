@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from gpuflow.checker.snapshot.prepared import PreparedCluster
-from gpuflow.cli.inputs import add_live, add_namespace, namespace_of, read_site
-from gpuflow.cli.terminal import paint, print_text, progress, show_json
-from gpuflow.cluster import Cluster, read_cluster
+from gpuflow.cli.inputs import add_live, add_namespace, cluster_at, namespace_of, read_site
+from gpuflow.cli.terminal import paint, print_text, show_json
+from gpuflow.cluster import Cluster
 from gpuflow.cluster.api_server import Reader
 from gpuflow.cluster.kinds import Source
 from gpuflow.cluster.live import read_live
@@ -51,8 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _cluster(args: argparse.Namespace, kind: Source, name: str, namespace: str) -> Cluster:
     if args.cluster != "live":
-        with progress(f"reading {args.cluster}"):
-            return read_cluster(args.cluster)
+        return cluster_at(args, namespace)
     reader = Reader(args.context, args.kubeconfig, args.timeout)
     cluster = read_live(namespace, args.context, reader)
     return with_live(cluster, reader, kind, name, namespace)

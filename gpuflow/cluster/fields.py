@@ -4,10 +4,10 @@ kubectl refuses a field that its kind does not have and the API server drops it,
 an amount that nobody enforces. `FIELDS` lists the fields of the kinds whose every word decides; other kinds are not
 looked at.
 
-`SHAPES` is an allow-list for live objects: a field that is not named there is gone, whatever a later version of
-Kubernetes puts into it. So commands, variables, probes, sources of volumes, messages, expressions and most annotations
-never reach a snapshot. Numbers that change by themselves are left out too: two snapshots of an unchanged cluster are
-equal.
+`SHAPES` is an allow-list for live objects: a field that is not named there, in a type or in `pod_fields`, is gone,
+whatever a later version of Kubernetes puts into it. So commands, variables, probes, sources of volumes, messages,
+expressions and most annotations never reach a snapshot. Numbers that change by themselves are left out too: two
+snapshots of an unchanged cluster are equal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from msgspec.structs import fields
 
 from gpuflow.cluster.kueue_objects import ClusterQueueSpec, CohortSpec, LocalQueueSpec
 from gpuflow.cluster.model import Path
-from gpuflow.kubernetes.decoding import Closed, Object
+from gpuflow.kubernetes.decoding import Amounts, Closed, Object
+from gpuflow.kubernetes.objects import LimitRangeSpec, ResourceQuotaSpec, ResourceQuotaStatus
+from gpuflow.kubernetes.pod_fields import Field, fields_of
 
 ANY: Final = "*"
 OBJECT_FIELDS: Final = "apiVersion kind metadata spec status"
@@ -44,25 +46,15 @@ FIRST: Final = ("spec", "spec.flavorFungibility", "spec.preemption", "spec.preem
 """The paths at which unknown fields are told before others."""
 
 
-def _known_fields(spec: type[Closed]) -> dict[str, str]:
-    """What is closed in a kind with such a spec."""
-    paths = dict(closed_fields(spec, "spec"))
+def _known_fields(spec: type[Closed], status: type[Object] = Object) -> dict[str, str]:
+    """What is closed in a kind with such a spec and status."""
+    paths = {**dict(closed_fields(spec, "spec")), **dict(closed_fields(status, "status"))}
     return {"": OBJECT_FIELDS, **{path: paths[path] for path in (*FIRST, *paths) if path in paths}}
 
 
 FIELDS: Final[dict[str, dict[str, str]]] = {
-    "ResourceQuota": {
-        "": OBJECT_FIELDS,
-        "spec": "hard scopes scopeSelector",
-        "spec.scopeSelector": "matchExpressions",
-        "spec.scopeSelector.matchExpressions.*": "scopeName operator values",
-        "status": "hard used",
-    },
-    "LimitRange": {
-        "": OBJECT_FIELDS,
-        "spec": "limits",
-        "spec.limits.*": "type max min default defaultRequest maxLimitRequestRatio",
-    },
+    "ResourceQuota": _known_fields(ResourceQuotaSpec, ResourceQuotaStatus),
+    "LimitRange": _known_fields(LimitRangeSpec),
     "LocalQueue": _known_fields(LocalQueueSpec),
     "ClusterQueue": _known_fields(ClusterQueueSpec),
     "Cohort": _known_fields(CohortSpec),
@@ -119,70 +111,43 @@ def _fields(names: str, **more: Shape) -> dict[str, Shape]:
     return {**dict.fromkeys(names.split()), **more}
 
 
-EXPRESSIONS: Final = [_fields("key operator", values=TEXTS)]
-SELECTOR: Final = _fields("", matchLabels=MAP, matchExpressions=EXPRESSIONS)
-NODE_TERM: Final = _fields("", matchExpressions=EXPRESSIONS, matchFields=EXPRESSIONS)
-NODE_TERMS: Final = {"nodeSelectorTerms": [NODE_TERM]}
-TOLERATION: Final = _fields("key operator value effect tolerationSeconds")
-TAINT: Final = _fields("key value effect timeAdded")
-POD_TERM: Final = _fields(
-    "topologyKey",
-    labelSelector=SELECTOR,
-    namespaces=TEXTS,
-    namespaceSelector=SELECTOR,
-    matchLabelKeys=TEXTS,
-    mismatchLabelKeys=TEXTS,
-)
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-POD_TERMS: Final = {REQUIRED: [POD_TERM], PREFERRED: [_fields("weight", podAffinityTerm=POD_TERM)]}
-RESOURCES: Final = _fields("", requests=MAP, limits=MAP, claims=[_fields("name request")])
-CONTAINER: Final = _fields(
-    "name restartPolicy",
-    resources=RESOURCES,
-    ports=[_fields("containerPort hostPort hostIP protocol")],
-    resizePolicy=[_fields("resourceName restartPolicy")],
-    restartPolicyRules=[_fields("action", exitCodes=_fields("operator", values=TEXTS))],
-)
-VOLUME: Final = _fields(
-    "name",
-    persistentVolumeClaim=_fields("claimName readOnly"),
-    ephemeral={
-        "volumeClaimTemplate": {"spec": _fields("storageClassName volumeMode", accessModes=TEXTS, resources=RESOURCES)}
-    },
+KEPT_OF_PODS: Final = {
+    "Container": "name ports resizePolicy resources restartPolicy restartPolicyRules",
+    "ContainerPort": "containerPort hostIP hostPort protocol",
+    "PersistentVolumeClaimTemplate": "spec",
+    "PersistentVolumeClaimSpec": "accessModes resources storageClassName volumeMode",
+    "PodSpec": "activeDeadlineSeconds affinity containers ephemeralContainers hostIPC hostNetwork hostPID hostUsers "
+    "initContainers nodeName nodeSelector os overhead preemptionPolicy priority priorityClassName resourceClaims "
+    "resources restartPolicy runtimeClassName schedulerName schedulingGates terminationGracePeriodSeconds tolerations "
+    "topologySpreadConstraints volumes",
+    "Volume": "name ephemeral persistentVolumeClaim awsElasticBlockStore gcePersistentDisk iscsi rbd",
     # Two pods cannot write to one of these disks: which disk it is decides, and nothing else of it.
-    gcePersistentDisk=_fields("pdName readOnly"),
-    awsElasticBlockStore=_fields("volumeID readOnly"),
-    iscsi=_fields("iqn readOnly"),
-    rbd=_fields("pool image readOnly", monitors=TEXTS),
-)
-POD_SPEC: Final = _fields(
-    "activeDeadlineSeconds hostIPC hostNetwork hostPID hostUsers nodeName preemptionPolicy priority priorityClassName "
-    "restartPolicy runtimeClassName schedulerName terminationGracePeriodSeconds",
-    affinity={
-        "nodeAffinity": {REQUIRED: NODE_TERMS, PREFERRED: [_fields("weight", preference=NODE_TERM)]},
-        "podAffinity": POD_TERMS,
-        "podAntiAffinity": POD_TERMS,
-    },
-    containers=[CONTAINER],
-    ephemeralContainers=[CONTAINER],
-    initContainers=[CONTAINER],
-    nodeSelector=MAP,
-    os=_fields("name"),
-    overhead=MAP,
-    resourceClaims=[_fields("name resourceClaimName resourceClaimTemplateName")],
-    resources=RESOURCES,
-    schedulingGates=[_fields("name")],
-    tolerations=[TOLERATION],
-    topologySpreadConstraints=[
-        _fields(
-            "maxSkew minDomains topologyKey whenUnsatisfiable nodeAffinityPolicy nodeTaintsPolicy",
-            labelSelector=SELECTOR,
-            matchLabelKeys=TEXTS,
-        )
-    ],
-    volumes=[VOLUME],
-)
+    "AWSElasticBlockStoreVolumeSource": "readOnly volumeID",
+    "GCEPersistentDiskVolumeSource": "pdName readOnly",
+    "ISCSIVolumeSource": "iqn readOnly",
+    "RBDVolumeSource": "image monitors pool readOnly",
+}
+"""What is kept of these types of a pod; of the types that they name, all fields in `pod_fields`."""
+SAME_AS: Final = {"ephemeralContainers": "Container", "VolumeResourceRequirements": "ResourceRequirements"}
+
+
+def _kept_of(type_name: str) -> Shape:
+    """What is kept of a value of one of the types of a pod."""
+    known = fields_of(SAME_AS.get(type_name, type_name))
+    names = KEPT_OF_PODS[type_name].split() if type_name in KEPT_OF_PODS else known
+    return {name: _held_by(known[name]) for name in names} or None
+
+
+def _held_by(field: Field) -> Shape:
+    inner = _kept_of(SAME_AS.get(field.name, field.type))
+    if field.holds == "one":
+        return inner
+    return MAP if field.holds == "map" else TEXTS if inner is None else [inner]
+
+
+SELECTOR, NODE_TERMS, TOLERATION = map(_kept_of, ("LabelSelector", "NodeSelector", "Toleration"))
+RESOURCES, POD_SPEC = map(_kept_of, ("ResourceRequirements", "PodSpec"))
+TAINT: Final = _fields("key value effect timeAdded")
 DEVICE_SELECTORS: Final = [{"cel": _fields("expression")}]
 DEVICE_REQUEST: Final = _fields(
     "name deviceClassName allocationMode count adminAccess",
@@ -242,6 +207,8 @@ def shape_of(wanted: Any) -> Shape:
     if origin in (tuple, frozenset):
         inner = shape_of(args[0])
         return TEXTS if inner is None else [inner]
+    if wanted is Amounts:
+        return MAP
     if isinstance(wanted, type) and issubclass(wanted, Object):
         hints = get_type_hints(wanted, include_extras=True)
         return {each.encode_name: shape_of(hints[each.name]) for each in fields(wanted)}
@@ -268,20 +235,8 @@ PLACES: Final = _fields(
 USAGE: Final = [_fields("name", resources=[_fields("name total borrowed")])]
 
 SHAPES: Final[dict[str, dict[str, Shape]]] = {
-    "ResourceQuota": {
-        "spec": _fields(
-            "",
-            hard=MAP,
-            scopes=TEXTS,
-            scopeSelector={"matchExpressions": [_fields("scopeName operator", values=TEXTS)]},
-        ),
-        "status": {"hard": MAP, "used": MAP},
-    },
-    "LimitRange": {
-        "spec": {
-            "limits": [_fields("type", max=MAP, min=MAP, default=MAP, defaultRequest=MAP, maxLimitRequestRatio=MAP)]
-        }
-    },
+    "ResourceQuota": {"spec": shape_of(ResourceQuotaSpec), "status": shape_of(ResourceQuotaStatus)},
+    "LimitRange": {"spec": shape_of(LimitRangeSpec)},
     "PersistentVolumeClaim": {
         "spec": _fields(
             "storageClassName volumeName volumeMode volumeAttributesClassName",

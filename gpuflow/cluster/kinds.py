@@ -44,18 +44,92 @@ KUEUE_CONFIG: Final = "config.kueue.x-k8s.io"
 RESOURCE: Final = "resource.k8s.io"
 """Dynamic resource allocation."""
 
-MODELED: Final[dict[str, str]] = {
-    "": "Namespace Node PersistentVolume PersistentVolumeClaim Pod ResourceQuota LimitRange ServiceAccount",
-    "apps": "DaemonSet",
-    "scheduling.k8s.io": "PriorityClass",
-    "node.k8s.io": "RuntimeClass",
-    "policy": "PodDisruptionBudget",
-    RESOURCE: "DeviceClass DeviceTaintRule ResourceClaim ResourceClaimTemplate ResourceSlice",
-    "storage.k8s.io": "CSIDriver CSINode CSIStorageCapacity StorageClass",
-    KUEUE: "AdmissionCheck ClusterQueue Cohort LocalQueue ResourceFlavor Topology Workload WorkloadPriorityClass",
-    KUEUE_CONFIG: "Configuration",
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A list of objects the checker can use. Secrets are not among them, and never will be."""
+
+    kind: str
+    group: str
+    versions: tuple[str, ...]
+    """The newest first; the first that the cluster serves is taken."""
+    plural: str
+    namespaced: bool = False
+    """Whether only the objects of one namespace are listed."""
+    needed: bool = False
+    """Without it no verdict is possible; the others only make it sharper."""
+    fields: str = ""
+    """A field selector: what it leaves out is of no use to a check."""
+
+    def path(self, version: str, namespace: str) -> str:
+        """The address of the list at the API server."""
+        root = f"/apis/{self.group}/{version}" if self.group else f"/api/{version}"
+        return f"{root}/namespaces/{namespace}/{self.plural}" if self.namespaced else f"{root}/{self.plural}"
+
+
+_BETA = ("v1beta2", "v1beta1")
+_ALPHA = (*_BETA, "v1alpha1")
+_DRA = ("v1", "v1beta2", "v1beta1")
+_ADMISSION = "admissionregistration.k8s.io"
+MODELED_SOURCES: Final = (
+    Source("ResourceQuota", "", ("v1",), "resourcequotas", namespaced=True, needed=True),
+    Source("LimitRange", "", ("v1",), "limitranges", namespaced=True, needed=True),
+    Source("PersistentVolumeClaim", "", ("v1",), "persistentvolumeclaims", namespaced=True),
+    Source("ServiceAccount", "", ("v1",), "serviceaccounts", namespaced=True),
+    Source("PodDisruptionBudget", "policy", ("v1",), "poddisruptionbudgets", namespaced=True),
+    Source("ResourceClaimTemplate", RESOURCE, _DRA, "resourceclaimtemplates", namespaced=True),
+    Source("Namespace", "", ("v1",), "namespaces"),
+    Source("Node", "", ("v1",), "nodes"),
+    Source("PersistentVolume", "", ("v1",), "persistentvolumes"),
+    # Finished pods hold nothing; what still counts them, a quota says itself.
+    Source("Pod", "", ("v1",), "pods", fields="status.phase!=Succeeded,status.phase!=Failed"),
+    Source("PriorityClass", "scheduling.k8s.io", ("v1",), "priorityclasses"),
+    Source("RuntimeClass", "node.k8s.io", ("v1",), "runtimeclasses"),
+    # What every new node carries before a pipeline's pods come.
+    Source("DaemonSet", "apps", ("v1",), "daemonsets"),
+    Source("StorageClass", "storage.k8s.io", ("v1",), "storageclasses"),
+    Source("CSIDriver", "storage.k8s.io", ("v1",), "csidrivers"),
+    Source("CSINode", "storage.k8s.io", ("v1",), "csinodes"),
+    Source("CSIStorageCapacity", "storage.k8s.io", ("v1",), "csistoragecapacities"),
+    Source("DeviceClass", RESOURCE, _DRA, "deviceclasses"),
+    Source("DeviceTaintRule", RESOURCE, ("v1beta2",), "devicetaintrules"),
+    Source("ResourceSlice", RESOURCE, _DRA, "resourceslices"),
+    # Of all namespaces: a device that another claim holds is taken.
+    Source("ResourceClaim", RESOURCE, _DRA, "resourceclaims"),
+    # Of all namespaces: they say in which ClusterQueue the Workloads of others wait.
+    Source("LocalQueue", KUEUE, _BETA, "localqueues"),
+    Source("AdmissionCheck", KUEUE, _BETA, "admissionchecks"),
+    Source("ClusterQueue", KUEUE, _BETA, "clusterqueues"),
+    Source("Cohort", KUEUE, _ALPHA, "cohorts"),
+    Source("ResourceFlavor", KUEUE, _BETA, "resourceflavors"),
+    Source("Topology", KUEUE, _ALPHA, "topologies"),
+    Source("Workload", KUEUE, _BETA, "workloads"),
+    Source("WorkloadPriorityClass", KUEUE, _BETA, "workloadpriorityclasses"),
+)
+"""The kinds that a check reads."""
+SOURCES: Final = (
+    *MODELED_SOURCES,
+    # Not modeled, and looked for so that they are not passed over in silence.
+    Source("MutatingAdmissionPolicy", _ADMISSION, ("v1", "v1beta1"), "mutatingadmissionpolicies"),
+    Source("MutatingAdmissionPolicyBinding", _ADMISSION, ("v1", "v1beta1"), "mutatingadmissionpolicybindings"),
+    Source("MutatingWebhookConfiguration", _ADMISSION, ("v1",), "mutatingwebhookconfigurations"),
+    Source("ValidatingAdmissionPolicy", _ADMISSION, ("v1",), "validatingadmissionpolicies"),
+    Source("ValidatingAdmissionPolicyBinding", _ADMISSION, ("v1",), "validatingadmissionpolicybindings"),
+    Source("ValidatingWebhookConfiguration", _ADMISSION, ("v1",), "validatingwebhookconfigurations"),
+    Source("HierarchicalResourceQuota", "hnc.x-k8s.io", ("v1alpha2",), "hierarchicalresourcequotas"),
+    Source("Queue", "scheduling.volcano.sh", ("v1beta1",), "queues"),
+    Source("NodePool", "karpenter.sh", ("v1", "v1beta1"), "nodepools"),
+)
+
+
+VERSIONS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+    **{(source.kind, source.group): source.versions for source in MODELED_SOURCES},
+    ("DeviceTaintRule", RESOURCE): _DRA,
+    ("Configuration", KUEUE_CONFIG): _BETA,
 }
-"""The kinds that a check reads, by API group."""
+"""The versions in which the kinds that a check reads are understood, by kind and API group, the newest first."""
+NEWEST: Final = {group: versions[0] for (_, group), versions in VERSIONS.items()}
+NATIVE: Final = frozenset(VERSIONS)
 
 HARMLESS_BY_GROUP: Final[dict[str, str]] = {
     "": "Binding ComponentStatus ConfigMap Endpoints Event PodTemplate ReplicationController Secret Service",
@@ -107,23 +181,6 @@ HARMLESS_BY_GROUP: Final[dict[str, str]] = {
 }
 """Kinds that a check need not read, because none of them can keep a pod from being admitted, by API group."""
 
-VERSIONS: Final[dict[str, tuple[str, ...]]] = {
-    "": ("v1",),
-    "apps": ("v1",),
-    "scheduling.k8s.io": ("v1",),
-    "node.k8s.io": ("v1",),
-    "policy": ("v1",),
-    RESOURCE: ("v1", "v1beta2", "v1beta1"),
-    "storage.k8s.io": ("v1",),
-    KUEUE: ("v1beta2", "v1beta1", "v1alpha1"),
-    KUEUE_CONFIG: ("v1beta2", "v1beta1"),
-}
-"""The versions in which modeled kinds are understood, the newest first."""
-
-ALPHA: Final = ("Cohort", "Topology")
-"""The kinds of Kueue that are read the same in v1alpha1."""
-
-NATIVE: Final = frozenset((kind, group) for group, kinds in MODELED.items() for kind in kinds.split())
 HARMLESS: Final = frozenset((kind, group) for group, kinds in HARMLESS_BY_GROUP.items() for kind in kinds.split())
 KNOWN: Final = NATIVE | HARMLESS
 HOME: Final[dict[str, str]] = dict(sorted(HARMLESS) + sorted(NATIVE))
@@ -135,7 +192,7 @@ NAMESPACED: Final = (
 )  # fmt: skip
 """Modeled kinds whose objects live in a namespace."""
 
-CHECKED_GROUPS: Final = (*MODELED, "apps", "batch")
+CHECKED_GROUPS: Final = (*NEWEST, "batch")
 """Groups in which a kind that is not known, yet spelled like one that is, is a slip of the pen."""
 
 NAMESAKE_KINDS: Final = {("Workload", "scheduling.k8s.io")}
@@ -153,9 +210,8 @@ class KindFault(NamedTuple):
 def is_known_kind(kind: str, api_version: str) -> bool:
     """Whether the kind, in this group and version, is the one that gpuflow knows by that name."""
     group, _, version = api_version.rpartition("/")
-    if (kind, group) not in NATIVE:
-        return (kind, group) in HARMLESS
-    return version in VERSIONS[group] and (version != "v1alpha1" or kind in ALPHA)
+    versions = VERSIONS.get((kind, group))
+    return (kind, group) in HARMLESS if versions is None else version in versions
 
 
 @lru_cache(maxsize=4096)
@@ -172,7 +228,7 @@ def kind_fault(kind: str, api_version: str) -> KindFault | None:
         return None
     message, home = f"{api_version} has no kind {kind}", HOME.get(kind)
     if home is not None:
-        best = "v1" if home == "" else f"{home}/{VERSIONS[home][0]}" if home in VERSIONS else None
+        best = "v1" if home == "" else f"{home}/{NEWEST[home]}" if home in NEWEST else None
         return KindFault(message, f"write apiVersion: {best}" if best else f"{kind} is of the group {home}")
     here = [name for name, place in KNOWN if place == group]
     near = nearest_word(kind, here)
@@ -184,79 +240,6 @@ def kind_fault(kind: str, api_version: str) -> KindFault | None:
 KUEUE_NAMESPACE = "kueue-system"
 KUEUE_SETTINGS = "kueue-manager-config"
 KUEUE_SETTINGS_KEY = "controller_manager_config.yaml"
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A list of objects the checker can use. Secrets are not among them, and never will be."""
-
-    kind: str
-    group: str
-    versions: tuple[str, ...]
-    """The newest first; the first that the cluster serves is taken."""
-    plural: str
-    namespaced: bool = False
-    """Whether only the objects of one namespace are listed."""
-    needed: bool = False
-    """Without it no verdict is possible; the others only make it sharper."""
-    fields: str = ""
-    """A field selector: what it leaves out is of no use to a check."""
-
-    def path(self, version: str, namespace: str) -> str:
-        """The address of the list at the API server."""
-        root = f"/apis/{self.group}/{version}" if self.group else f"/api/{version}"
-        return f"{root}/namespaces/{namespace}/{self.plural}" if self.namespaced else f"{root}/{self.plural}"
-
-
-_BETA = ("v1beta2", "v1beta1")
-_ALPHA = (*_BETA, "v1alpha1")
-_DRA = ("v1", "v1beta2", "v1beta1")
-_ADMISSION = "admissionregistration.k8s.io"
-SOURCES = (
-    Source("ResourceQuota", "", ("v1",), "resourcequotas", namespaced=True, needed=True),
-    Source("LimitRange", "", ("v1",), "limitranges", namespaced=True, needed=True),
-    Source("PersistentVolumeClaim", "", ("v1",), "persistentvolumeclaims", namespaced=True),
-    Source("ServiceAccount", "", ("v1",), "serviceaccounts", namespaced=True),
-    Source("PodDisruptionBudget", "policy", ("v1",), "poddisruptionbudgets", namespaced=True),
-    Source("ResourceClaimTemplate", RESOURCE, _DRA, "resourceclaimtemplates", namespaced=True),
-    Source("Namespace", "", ("v1",), "namespaces"),
-    Source("Node", "", ("v1",), "nodes"),
-    Source("PersistentVolume", "", ("v1",), "persistentvolumes"),
-    # Finished pods hold nothing; what still counts them, a quota says itself.
-    Source("Pod", "", ("v1",), "pods", fields="status.phase!=Succeeded,status.phase!=Failed"),
-    Source("PriorityClass", "scheduling.k8s.io", ("v1",), "priorityclasses"),
-    Source("RuntimeClass", "node.k8s.io", ("v1",), "runtimeclasses"),
-    # What every new node carries before a pipeline's pods come.
-    Source("DaemonSet", "apps", ("v1",), "daemonsets"),
-    Source("StorageClass", "storage.k8s.io", ("v1",), "storageclasses"),
-    Source("CSIDriver", "storage.k8s.io", ("v1",), "csidrivers"),
-    Source("CSINode", "storage.k8s.io", ("v1",), "csinodes"),
-    Source("CSIStorageCapacity", "storage.k8s.io", ("v1",), "csistoragecapacities"),
-    Source("DeviceClass", RESOURCE, _DRA, "deviceclasses"),
-    Source("DeviceTaintRule", RESOURCE, ("v1beta2",), "devicetaintrules"),
-    Source("ResourceSlice", RESOURCE, _DRA, "resourceslices"),
-    # Of all namespaces: a device that another claim holds is taken.
-    Source("ResourceClaim", RESOURCE, _DRA, "resourceclaims"),
-    # Of all namespaces: they say in which ClusterQueue the Workloads of others wait.
-    Source("LocalQueue", KUEUE, _BETA, "localqueues"),
-    Source("AdmissionCheck", KUEUE, _BETA, "admissionchecks"),
-    Source("ClusterQueue", KUEUE, _BETA, "clusterqueues"),
-    Source("Cohort", KUEUE, _ALPHA, "cohorts"),
-    Source("ResourceFlavor", KUEUE, _BETA, "resourceflavors"),
-    Source("Topology", KUEUE, _ALPHA, "topologies"),
-    Source("Workload", KUEUE, _BETA, "workloads"),
-    Source("WorkloadPriorityClass", KUEUE, _BETA, "workloadpriorityclasses"),
-    # Not modeled, and looked for so that they are not passed over in silence.
-    Source("MutatingAdmissionPolicy", _ADMISSION, ("v1", "v1beta1"), "mutatingadmissionpolicies"),
-    Source("MutatingAdmissionPolicyBinding", _ADMISSION, ("v1", "v1beta1"), "mutatingadmissionpolicybindings"),
-    Source("MutatingWebhookConfiguration", _ADMISSION, ("v1",), "mutatingwebhookconfigurations"),
-    Source("ValidatingAdmissionPolicy", _ADMISSION, ("v1",), "validatingadmissionpolicies"),
-    Source("ValidatingAdmissionPolicyBinding", _ADMISSION, ("v1",), "validatingadmissionpolicybindings"),
-    Source("ValidatingWebhookConfiguration", _ADMISSION, ("v1",), "validatingwebhookconfigurations"),
-    Source("HierarchicalResourceQuota", "hnc.x-k8s.io", ("v1alpha2",), "hierarchicalresourcequotas"),
-    Source("Queue", "scheduling.volcano.sh", ("v1beta1",), "queues"),
-    Source("NodePool", "karpenter.sh", ("v1", "v1beta1"), "nodepools"),
-)
 
 
 def rbac(namespace: str, account: str | None = None, name: str = "gpuflow-reader") -> list[dict[str, Any]]:

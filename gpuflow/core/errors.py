@@ -164,10 +164,10 @@ def list_names(names: Sequence[str], noun: str = "step") -> str:
     return f'{noun} "{names[0]}"' if len(names) == 1 else f"{noun}s {join_names(names)}"
 
 
-def join_names(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str], most: int = MOST_NAMES) -> str:
     """`a, b`, `a, b, c, d, e and 7 more`."""
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f"{', '.join(names[:MOST_NAMES])}{more}"
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def _close_candidates(word: str, known: set[str]) -> Iterable[str]:

@@ -15,11 +15,10 @@ from contextlib import contextmanager
 @contextmanager
 def gc_paused() -> Iterator[None]:
     """No garbage collection inside. A collector that was disabled before stays disabled afterwards."""
-    if not gc.isenabled():
-        yield
-        return
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()

@@ -91,4 +91,4 @@ def secret_kind_in(text: str) -> str | None:
 
 def passwords_in(text: str) -> Iterator[str]:
     """The passwords in the addresses of a text, as in `s3://KEY:SECRET@bucket`."""
-    return (found for found in _USER_INFO.findall(text) if is_secret_value(found))
+    return (found for found in _USER_INFO.findall(text) if is_secret_value(found)) if "://" in text else iter(())

@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
+import msgspec
 import yaml
 
 from gpuflow.core import printable
@@ -39,8 +40,8 @@ _NUMBERS_BEGIN = frozenset("0123456789+-.")
 _CORE = "tag:yaml.org,2002:"
 
 
-class Position(NamedTuple):
-    """A 1-based line and column."""
+class Position(msgspec.Struct, frozen=True, gc=False):
+    """A 1-based line and column. A document has one for each key and value, so the garbage collector skips them."""
 
     line: int
     column: int
@@ -254,7 +255,7 @@ class _Builder:
         elif is_plain and (value in _KEYWORDS or value[0] in _NUMBERS_BEGIN):  # as `value_of` says
             value = parse_plain(value)
         mark = event.start_mark
-        spot = _new_tuple(Position, (mark.line + 1, mark.column + 1))  # as Spot(…), without a call in Python
+        spot = Position(mark.line + 1, mark.column + 1)
         if event.anchor is not None:
             self._name(event.anchor, value)
         self._plain, top = is_plain, self._top
@@ -409,10 +410,7 @@ def parse_plain(text: str) -> Any:
 
 def _position_of(event: Any) -> Position:
     mark = event.start_mark
-    return _new_tuple(Position, (mark.line + 1, mark.column + 1))
-
-
-_new_tuple = tuple.__new__
+    return Position(mark.line + 1, mark.column + 1)
 
 
 def where_of(tree: Any, path: tuple[str | int, ...], *, key: bool = False) -> Where:

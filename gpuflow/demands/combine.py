@@ -14,13 +14,12 @@ from gpuflow.demands.model import (
     DeviceRequest,
     DriverPods,
     LaterAttempts,
-    OwnPipeline,
     Pod,
     Source,
     StepDemand,
 )
 from gpuflow.engines import NO_ENGINE
-from gpuflow.graph import Dag, Leaf, Loop, Tree
+from gpuflow.graph import Dag, Loop, Tree, rename
 from gpuflow.quantity import Quantity
 from gpuflow.spec.rules.remarks import SILENCED_CODE, without_codes
 
@@ -36,9 +35,7 @@ def combine_demands(pipelines: Sequence[tuple[Demand, int, str]]) -> Demand:
     drivers = [part for part in parts if part.demand.driver is not None]
     engines = {demand.engine for demand in demands} - {NO_ENGINE}
     kept = {demand.keeps_pods for demand in demands}
-    documents = _Documents(
-        {part.name: part.demand.pipeline for part in parts}, {part.name: part.demand.source for part in parts}
-    )
+    documents = _Documents({part.name: part.demand.source for part in parts})
     return Demand(
         " + ".join(part.name for part in parts),
         tuple(step for part in parts for step in part.steps()),
@@ -115,17 +112,8 @@ class _Part:
             yield replace(step, name=self.full_name(step.name), copies=copies, is_sure=False, namespace=namespace)
 
     def graph(self) -> Tree:
-        inner = self._rename_tree(self.demand.graph)
+        inner = rename(self.demand.graph, self.full_name)
         return inner if self.runs == 1 else Loop(self.name, inner, self.runs)
-
-    def _rename_tree(self, node: Tree) -> Tree:
-        match node:
-            case Leaf():
-                return replace(node, name=self.full_name(node.name))
-            case Loop():
-                return replace(node, name=self.full_name(node.name), body=self._rename_tree(node.body))
-            case Dag():
-                return replace(node, nodes={name: self._rename_tree(each) for name, each in node.nodes.items()})
 
     def claims(self) -> Iterator[ClaimDemand]:
         for run in range(self.runs):
@@ -154,7 +142,6 @@ class _Places:
 class _Documents:
     """The documents behind several demands. What is certain of each without the others is not said again."""
 
-    pipelines: Mapping[str, OwnPipeline | None]
     sources: Mapping[str, Source | None]
 
     def warnings(self) -> Iterator[Finding]:
@@ -167,20 +154,17 @@ class _Documents:
         """One file does not silence what concerns the others; what every file silences is counted."""
         everything = list(findings)
         quiet = [code for code in {SILENCED_CODE, *(each.code for each in everything)} if self._all_silence(code)]
-        return without_codes(quiet, everything, Where(" + ".join(self.pipelines)))
+        return without_codes(quiet, everything, Where(" + ".join(self.sources)))
 
     def _all_silence(self, code: str) -> bool:
         note = Finding(code, "", severity="note")
         return all(each is not None and note not in each.unsilenced_findings([note]) for each in self.sources.values())
 
     def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:
-        known = [each for each in self.pipelines.values() if each is not None]
-        return known[0].offers(labels, allocatable) if known else iter(())  # all are for the same site
+        return iter(())
 
     def pod_with(self, step: str, offer: Offer | None, count: int) -> Pod | None:
-        owner, name = _split_name(step, self.pipelines)
-        pipeline = self.pipelines[owner]
-        return None if pipeline is None else pipeline.pod_with(name, offer, count)
+        return None
 
     def with_cap(self, demand: Demand, parallel: int) -> Demand | None:
         return None  # each has its own

@@ -41,8 +41,7 @@ from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, reachable
 from gpuflow.kubernetes.labels import LEADER, WORKERS
 from gpuflow.plan import Plan, PlannedStep, Restarts, plan_of
 from gpuflow.pod import Engine as PodEngine
-from gpuflow.pod import pod_of
-from gpuflow.pod.build import leader_pod
+from gpuflow.pod.build import leader_pod, made_pod, pod_of
 from gpuflow.pod.engine_containers import driver_pod, engine_of, settings_of, with_engine
 from gpuflow.pod.gang import as_queued
 from gpuflow.pod.gang_kinds import SPELLINGS
@@ -246,7 +245,8 @@ def _rebuild(demand: Demand, before: PlannedPipeline, after: Plan) -> Demand:
 def _step(planned: PlannedStep, parts: Engine, driver: PodSet | None, facts: EngineFacts) -> StepDemand:
     gang, retry, site = planned.step.gang, planned.step.retry, planned.site
     engine = PodEngine(requests_disk=facts.requests_disk)
-    bare, first = pod_of(planned, None, engine), leader_pod(planned, None, engine)
+    bare, leader = pod_of(planned, None, engine), leader_pod(planned, None, engine)
+    first = None if leader is None else leader.manifest
 
     def whole(pod: Mapping[str, Any]) -> Mapping[str, Any]:
         # The ranks of a gang are no pods of the engine's: it runs the pod that looks after them.
@@ -402,10 +402,8 @@ def _later_attempts(plan: Plan, steps: Sequence[StepDemand]) -> Iterator[LaterAt
         grows = retry is not None and retry.more_memory is not None and retry.after_failures > 0
         if not grows and not falls_back(planned.step):
             continue
-        gang = planned.step.gang
-        changes = changes_of(planned)
-        leads = gang is not None and gang.leader is not None
-        of_leader = changes_of(planned, leads=True) if leads else changes
+        leader, changes = leader_pod(planned), changes_of(made_pod(planned))
+        of_leader = changes if leader is None else changes_of(leader)
         out_of_memory = EarlierAttempts(out_of_memory=retry.after_failures if retry is not None and grows else 0)
         interrupted = EarlierAttempts(interruptions=(spot.fallback_after if spot is not None else None) or 0)
         for found, before in ((grown, out_of_memory), (moved, interrupted)):

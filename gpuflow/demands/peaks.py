@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from gpuflow.core.caching import content_of, data_of
 from gpuflow.graph import Peak, Tree, peak, with_weights
 from gpuflow.kubernetes.admission.usage import claims_of_pod, compute_usage, usage_of_claim
-from gpuflow.kubernetes.resources import pod_limits, pod_requests
+from gpuflow.kubernetes.decoding import decode
+from gpuflow.kubernetes.objects import PodTemplate
 from gpuflow.quantity import Quantity
 
 CONTAINERS = ("initContainers", "containers")
@@ -53,8 +54,8 @@ def _amounts_of(asked: bytes) -> Amounts:
 
 def _compute_amounts(asked: Mapping[str, Any]) -> Amounts:
     lists = {field: [_with_default_requests(each) for each in asked[field]] for field in CONTAINERS if field in asked}
-    stored = {"spec": {**asked, **lists}}
-    requests, limits = pod_requests(stored), pod_limits(stored)
+    stored = decode(PodTemplate, {**asked, **lists}, "spec")
+    requests, limits = stored.requests(), stored.limits()
     return Amounts(requests, limits, compute_usage(requests, limits))
 
 

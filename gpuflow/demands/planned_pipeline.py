@@ -22,9 +22,7 @@ from gpuflow.pod import pod_notes, pod_of
 from gpuflow.pod.engine_containers import with_engine
 from gpuflow.pod.supervision import GRACE_MARGIN, supervisor_grace
 from gpuflow.quantity import Quantity
-from gpuflow.site import Site
-from gpuflow.site.model import Engine
-from gpuflow.site.policy import exposed_in_site, without_site_silenced
+from gpuflow.site.model import Engine, Site, exposed_in_site, without_site_silenced
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.resources import Gpu, Mig
 from gpuflow.spec.rules.remarks import remarks_on, without_silenced

@@ -1,10 +1,12 @@
 """Argo's workflows as they are written: what a run is made from, its templates, and which of them a call means.
 
-Mirrors JoinWorkflowSpec and MergeTo of workflow/util, and mergedTemplateDefaultsInto of workflow/controller, v4.0.2.
+Mirrors JoinWorkflowSpec and MergeTo of workflow/util, mergedTemplateDefaultsInto of workflow/controller, and
+GetTaskDependencies of workflow/common/ancestry.go, v4.0.2.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from gpuflow.core.errors import Where
 from gpuflow.formats.documents import Document, Library
-from gpuflow.formats.nodes import as_plain, mapping, maps_in, text_of
+from gpuflow.formats.nodes import as_list, as_plain, mapping, maps_in, text_of
 from gpuflow.kubernetes.strategic_merge import strategic_merge_map_patch
 
 GROUP: Final = "argoproj.io"
@@ -192,3 +194,63 @@ def names_of(templates: Mapping[str, Template]) -> str:
     """A few names, for a hint."""
     found = sorted(templates)
     return ", ".join(found[:5]) + (", …" if len(found) > 5 else "") or "none"
+
+
+_TASK_NAME: Final = re.compile(r"([a-zA-Z0-9][-a-zA-Z0-9]*?\.[A-Z][a-zA-Z]+)|([a-zA-Z0-9][-a-zA-Z0-9]*)")
+_SIMPLE_DEPENDS: Final = re.compile(r"[\w\s&()-]*")
+DONE_RESULTS: Final = ("Succeeded", "Skipped", "Daemoned")
+FAILED_RESULTS: Final = frozenset({"Failed", "Errored", "AllFailed", "Skipped", "Omitted"})
+RESULTS: Final = frozenset({*DONE_RESULTS, *FAILED_RESULTS, "AnySucceeded"})
+
+
+def sequence_of(numbers: Mapping[str, int]) -> range | None:
+    """What `withSequence` counts, up or down, by its start, end and count; None where it says neither end nor count."""
+    start = numbers.get("start", 0)
+    if "end" not in numbers and "count" not in numbers:
+        return None
+    if "end" not in numbers and numbers["count"] == 0:
+        return range(0)
+    end = numbers["end"] if "end" in numbers else start + numbers["count"] - 1
+    return range(start, end + 1) if start <= end else range(start, end - 1, -1)
+
+
+@dataclass(frozen=True)
+class Waits:
+    names: tuple[str, ...]
+    logic: str | None = None
+    """None: until all of them are done, and none was left out."""
+    unhappy: frozenset[str] = frozenset()
+    """Tasks whose failure, or being left out, it asks about."""
+
+
+class BadDepends(ValueError):
+    """Text that Argo refuses."""
+
+
+def waits_of(task: Mapping[str, Any]) -> Waits:
+    """What a task waits for. Raises `BadDepends`."""
+    written = text_of(task.get("depends"))
+    if not written:
+        names = [text_of(each) for each in as_list(task.get("dependencies"))]
+        return Waits(tuple(dict.fromkeys(name for name in names if name)))
+    if task.get("dependencies"):
+        raise BadDepends("it has both depends and dependencies")
+    found: dict[str, None] = {}
+    unhappy: set[str] = set()
+    for result, bare in _TASK_NAME.findall(written):
+        if bare:
+            found[bare] = None
+            continue
+        name, _, word = result.partition(".")
+        if word not in RESULTS:
+            raise BadDepends(f"task result {word} does not exist")
+        found[name] = None
+        if word in FAILED_RESULTS:
+            unhappy.add(name)
+    if "!" in written:
+        unhappy |= found.keys()
+    if _SIMPLE_DEPENDS.fullmatch(written):
+        return Waits(tuple(found))
+    done = " || ".join(rf"\2.{word}" for word in DONE_RESULTS)
+    logic = _TASK_NAME.sub(lambda match: match[0] if match[1] else match.expand(f"({done})"), written)
+    return Waits(tuple(found), logic, frozenset(unhappy))

@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -24,6 +24,9 @@ from gpuflow.core.errors import Where, fail
 from gpuflow.engines import AIRFLOW, ARGO, KUBEFLOW, NO_ENGINE
 from gpuflow.formats.nodes import mapping
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
+
+if TYPE_CHECKING:
+    from gpuflow.formats.airflow import Dag, Task
 
 STDIN = "-"
 KFP = "kfp"
@@ -57,6 +60,8 @@ class Document:
     """Which document of the file it is, from 0."""
     silenced: tuple[SilenceComment, ...] = ()
     """What the comments of its file silence."""
+    dag: Dag | None = None
+    """What was read from a DAG file: the tree, by its type."""
 
     @property
     def name(self) -> str:
@@ -74,8 +79,8 @@ class Document:
         """The namespace that it names; None for kinds that are in none, and for a DAG whose tasks do not agree."""
         if self.kind in CLUSTER_WIDE:
             return None
-        if self.group == AIRFLOW:
-            spaces = {str(each["namespace"]) for each in self.tree.get("tasks") or () if each.get("namespace")}
+        if self.dag is not None:
+            spaces = {each.namespace for each in self.dag.tasks if each.namespace}
             (only,) = spaces if len(spaces) == 1 else ("{{",)
             return None if "{{" in only else only
         named = mapping(self.tree.get("metadata")).get("namespace")
@@ -83,11 +88,14 @@ class Document:
 
     @property
     def namespace_where(self) -> Where:
-        if self.group == AIRFLOW:
-            tasks = (each.get("line") for each in self.tree.get("tasks") or () if each.get("namespace"))
-            line, column = next(tasks, None) or self.tree.get("line") or (1, 1)
-            return Where(self.file, line, column)
+        if self.dag is not None:
+            return self.where_of_task(next((each for each in self.dag.tasks if each.namespace), None))
         return self.where("metadata", "namespace")
+
+    def where_of_task(self, task: Task | None = None) -> Where:
+        """Where a task of a DAG is written; without one, the DAG itself."""
+        assert self.dag is not None
+        return Where(self.file, *(self.dag.line if task is None or task.line is None else task.line))
 
     def where(self, *path: str | int, key: bool = False) -> Where:
         """Where the value at `path` stands, or its key; the nearest place above it when there is none."""

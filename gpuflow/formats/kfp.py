@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -29,6 +30,18 @@ AMOUNTS = (
     ("requests", "cpu", "resourceCpuRequest", "cpuRequest", ""),
 )
 """The amounts of a container: the text that says one, the number that older documents have, and its unit."""
+VOLUMES = (
+    ("secretAsVolume", "secretName", "secret", "secretName"),
+    ("configMapAsVolume", "configMapName", "configMap", "name"),
+)
+"""Settings that mount an object: the field that names it, and how a volume of Kubernetes spells its kind and name."""
+VARIABLES = (
+    ("secretAsEnv", "secretName", "secretKeyRef", "secretKey"),
+    ("configMapAsEnv", "configMapName", "configMapKeyRef", "configMapKey"),
+)
+"""Settings that make variables of an object: the field that names it, the kind of reference, the field of its key."""
+AT_THE_END = "ALL_UPSTREAM_TASKS_COMPLETED"
+"""The strategy of a task that runs whatever became of those before it."""
 UNREAD_FIELD = "podMetadata"
 """What Argo puts on the pod by itself: the driver has no part in it."""
 
@@ -196,6 +209,32 @@ def snake(name: str) -> str:
     return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
 
 
+def go_number(value: float) -> str:
+    """A float as Go's `%v` prints it."""
+    if value == 0:
+        return "0"
+    if 1e-4 <= abs(value) < 1e21:
+        return format(Decimal(repr(float(value))).normalize(), "f")
+    return repr(value)
+
+
+def amounts_of(resources: Message) -> Iterator[tuple[str, str, str, str, Where]]:
+    """What a container asks for: requests or limits, the resource, its field, the amount as a text, and its place."""
+    for side, resource, name, old, unit in AMOUNTS:
+        if resources.text(name):
+            yield side, resource, name, resources.text(name), resources.where(name)
+        elif resources.number(old):
+            yield side, resource, name, go_number(resources.number(old)) + unit, resources.where(old)
+
+
+def accelerator_of(resources: Message) -> tuple[str, str]:
+    """The resource that an accelerator is, and how many; empty texts where a document does not say."""
+    spec = resources.message("accelerator")
+    older = spec.integer("count")
+    count = spec.text("resourceCount") or (str(older) if older > 0 else "")
+    return spec.text("resourceType") or spec.text("type"), count
+
+
 @dataclass(frozen=True)
 class Ir:
     """A PipelineSpec, with what a run of it is started with."""
@@ -260,6 +299,13 @@ def ir_of(document: Document, library: Library) -> Ir:
     old = {name: spec.old_value() for name, spec in runtime.message("parameters").entries()}
     given = {**old, **runtime.message("parameterValues").value}
     return Ir(spec, platform.message("platforms").entry("kubernetes"), given, platform, whole)
+
+
+def outputs_of(component: Message) -> Iterator[tuple[str, tuple[str, str], Message]]:
+    """The parameters that a DAG hands on: the name, whose output it is of which name, and where it says so."""
+    for name, output in component.message("dag").message("outputs").message("parameters").entries():
+        source = output.message("valueFromParameter")
+        yield name, (source.text("producerSubtask"), source.text("outputParameterKey")), output
 
 
 def waits_of(task: Message) -> list[tuple[str, Where]]:

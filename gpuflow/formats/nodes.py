@@ -62,33 +62,23 @@ def number_of(value: object) -> int | None:
     return found if -MAX_INT64 - 1 <= found <= MAX_INT64 else None
 
 
-def as_plain(value: Any, *, nulls: bool = False) -> Any:
-    """The value in Python's own types; a fraction keeps its spelling, and a key without a value is none, but for
-    `nulls`: in a patch they take away."""
+def as_plain(value: Any, *, nulls: bool = False, numbers: bool = False) -> Any:
+    """The value in Python's own types; a fraction keeps its spelling, but for `numbers`, and a key without a value is
+    none, but for `nulls`: in a patch they take away."""
     match value:
         case Mapping():
             kept = value.items() if nulls else [(key, each) for key, each in value.items() if each is not None]
-            return {str(key): as_plain(each, nulls=nulls) for key, each in kept}
-        case list():
-            return [as_plain(each, nulls=nulls) for each in value]
+            return {str(key): as_plain(each, nulls=nulls, numbers=numbers) for key, each in kept}
+        case list() | tuple():
+            return [as_plain(each, nulls=nulls, numbers=numbers) for each in value]
         case yaml_tree.Int():
             return int(value)
         case yaml_tree.Float():
-            return value.text
+            return float(value) if numbers else value.text
         case _:
             return value
 
 
 def plain_value(value: Any) -> Any:
     """The value in Python's own types, as `as_plain` gives it, but with numbers as numbers and every null."""
-    match value:
-        case Mapping():
-            return {str(key): plain_value(each) for key, each in value.items()}
-        case list() | tuple():
-            return [plain_value(each) for each in value]
-        case yaml_tree.Int():
-            return int(value)
-        case yaml_tree.Float():
-            return float(value)
-        case _:
-            return value
+    return as_plain(value, nulls=True, numbers=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,6 @@ from gpuflow.importing.pods import Step
 from gpuflow.importing.unsupported import Place, Unsupported
 from gpuflow.importing.values import Part, Parts
 from gpuflow.site import Site
-
-MOST_STEPS = 2000
-"""Templates that call each other can make a small file stand for any number of steps."""
 
 
 @dataclass
@@ -135,6 +132,16 @@ class Handing:
                 around.as_json(self.params[title])
         step: dict[str, Any] = {"pipeline": {"name": label(name, ()), **self.sub.document()}}
         return {**step, "params": self.params} if self.params else step
+
+
+def in_order(waits: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """Tasks, each after those that it waits for; what waits for itself comes last."""
+    waiting = dict(waits)
+    while waiting:
+        ready = [name for name, needs in waiting.items() if waiting.keys().isdisjoint(needs)]
+        for name in ready or list(waiting):
+            del waiting[name]
+            yield name
 
 
 def _parse_json(text: str) -> Any:

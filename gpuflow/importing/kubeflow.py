@@ -10,14 +10,27 @@ from typing import Any
 
 from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.formats.documents import Document, Library
-from gpuflow.formats.kfp import AMOUNTS, Message, as_driver_reads, ir_of, snake, waits_of
+from gpuflow.formats.kfp import (
+    AMOUNTS,
+    AT_THE_END,
+    VARIABLES,
+    VOLUMES,
+    Message,
+    accelerator_of,
+    amounts_of,
+    as_driver_reads,
+    ir_of,
+    outputs_of,
+    snake,
+    waits_of,
+)
 from gpuflow.formats.nodes import plain_value
-from gpuflow.importing.draft import MOST_STEPS, Draft, Handing, identifier, label, object_metadata
+from gpuflow.importing.draft import Draft, Handing, identifier, in_order, label, object_metadata
 from gpuflow.importing.pods import TAG_HINT, PodReader
 from gpuflow.importing.unsupported import KIND, TAG, TEMPLATE, Place, Unsupported
-from gpuflow.importing.values import Parts, fill_tags, plain_text
+from gpuflow.importing.values import Parts, condition_in_words, fill_tags, operand, plain_text
 from gpuflow.pod.supervision import RUN_ID
-from gpuflow.readers.kfp.conditions import unquote
+from gpuflow.readers.kfp.values import unquote
 from gpuflow.runtime.bundle import FILE
 from gpuflow.site import Site
 
@@ -37,37 +50,17 @@ _LOGIC_WORDS = {"&&": "and", "||": "or", "!": "not"}
 
 def condition(text: str, value: Callable[[str], Parts | None]) -> str | None:
     """The condition; None when it says more than a pipeline can."""
-    words: list[str] = []
-    at, text = 0, _CAST.sub(r"\1", as_driver_reads(text.strip()))
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            return None
-        at = match.end()
+
+    def word_of(match: re.Match[str]) -> str | None:
         if match["ref"]:
-            word = _reference(value(match["name"]))
-            if word is None:
-                return None
-            words.append(word)
-        elif match["text"]:
+            return operand(value(match["name"]) or None, _quote_text)
+        if match["text"]:
             literal = unquote(match["text"])
-            if literal is None:
-                return None
-            words.append(_quote_text(literal))
-        else:
-            found = match["op"] or match["number"] or match["word"]
-            words.append(_LOGIC_WORDS.get(found, found))
-    return " ".join(words).replace("( ", "(").replace(" )", ")")
+            return None if literal is None else _quote_text(literal)
+        found = match["op"] or match["number"] or match["word"]
+        return _LOGIC_WORDS.get(found, found)
 
-
-def _reference(parts: Parts | None) -> str | None:
-    if parts is None or len(parts) != 1:
-        return None
-    (part,) = parts
-    if isinstance(part, str):
-        return _quote_text(part)
-    ((kind, name),) = part.items() if len(part) == 1 else (("", ""),)
-    return {"param": f"params.{name}", "output": f"steps.{name}", "item": f"item.{name}"}.get(kind)
+    return condition_in_words(_CAST.sub(r"\1", as_driver_reads(text.strip())), _TOKEN, word_of)
 
 
 def _quote_text(text: str) -> str:
@@ -106,7 +99,6 @@ OF_TASK = {
 }
 PARAMETER = ("parameterType", "defaultValue", "isOptional", "description", "literals")
 ITEM = "item"
-TRIGGER_COMPLETED = "ALL_UPSTREAM_TASKS_COMPLETED"
 _INPUT = re.compile(r"\$\.inputs\.parameters\[['\"]([^'\"]+)['\"]\]")
 _OUTPUT = re.compile(r"\$\.outputs\.parameters\[['\"]([^'\"]+)['\"]\]\.output_file")
 _ARTIFACT = "Kubeflow's artifacts have no word in a pipeline"
@@ -149,7 +141,6 @@ class Importer:
     def __init__(self, document: Document, library: Library, site: Site, listing: Unsupported) -> None:
         self.ir = ir_of(document, library)
         self.site, self.listing, self.place = site, listing, Place(document)
-        self.calls = 0
         kubernetes = self.ir.platform
         if kubernetes.get("pipelineConfig"):
             where, hint = self.at(kubernetes, "pipelineConfig"), "use claims, or a Kueue queue"
@@ -178,24 +169,17 @@ class Importer:
         dag = component.message("dag")
         self._definitions(component)
         self.fields(dag, ("tasks", "outputs"), "dag")
-        waiting = dict(dag.message("tasks").entries())
-        while waiting:
-            ready = [
-                name for name, task in waiting.items() if not waiting.keys() & {need for need, _ in waits_of(task)}
-            ]
-            for name in ready or list(waiting):
-                self._task(draft, name, waiting.pop(name), scope, stack)
+        tasks = dict(dag.message("tasks").entries())
+        for name in in_order({name: [need for need, _ in waits_of(task)] for name, task in tasks.items()}):
+            self._task(draft, name, tasks[name], scope, stack)
         outputs = dag.message("outputs")
-        for name, output in outputs.message("parameters").entries():
-            source = output.message("valueFromParameter")
-            step = scope.names.get(source.text("producerSubtask"))
+        for name, (task, key), output in outputs_of(component):
+            step = scope.names.get(task)
             if step is None:
                 why = "it is not the output of one step"
                 self.listing.cannot(f"output {name}", why, self.at(output), code=TAG)
                 continue
-            draft.outputs[identifier(name, draft.outputs)] = {
-                "output": f"{step}.{identifier(source.text('outputParameterKey'), ())}"
-            }
+            draft.outputs[identifier(name, draft.outputs)] = {"output": f"{step}.{identifier(key, ())}"}
         if outputs.get("artifacts"):
             self.listing.cannot("output artifacts", _ARTIFACT, self.at(outputs, "artifacts"), _HINT)
 
@@ -209,11 +193,7 @@ class Importer:
                 self.fields(each, PARAMETER, "parameter")
 
     def _task(self, draft: Draft, name: str, task: Message, scope: Scope, stack: tuple[str, ...]) -> None:
-        self.calls += 1
-        if self.calls > MOST_STEPS:
-            if self.calls == MOST_STEPS + 1:
-                text = f"it becomes more than {MOST_STEPS:,} steps"
-                self.listing.cannot(f"task {name}", text, self.at(task), "use a loop", TEMPLATE)
+        if not self.listing.has_room(f"task {name}", self.at(task)):
             return
         self.fields(task, TASK, "task", {"artifactIterator": _HINT})
         for key, known in OF_TASK.items():
@@ -242,7 +222,7 @@ class Importer:
                 step["parallel"] = limit
         if trigger.text("condition"):
             self._read_condition(trigger, step, given)
-        if trigger.text("strategy") == TRIGGER_COMPLETED:
+        if trigger.text("strategy") == AT_THE_END:
             self._read_exit_task(draft, name, task, step, before)
             return
         if before:
@@ -411,20 +391,14 @@ class Importer:
                 self.listing.cannot("pvcMount", why, self.at(each), "name a claim")
                 continue
             mount(each, f"claim-{len(volumes)}", persistentVolumeClaim={"claimName": name})
-        for setting, kind, key in (
-            ("secretAsVolume", "secret", "secretName"),
-            ("configMapAsVolume", "configMap", "name"),
-        ):
-            for each, own, optional in self._named_objects(config, setting):
+        for setting, named, kind, key in VOLUMES:
+            for each, own, optional in self._named_objects(config, setting, named):
                 mount(each, f"files-{len(volumes)}", **{kind: {key: own, **optional}})
         for each in config.messages("emptyDirMounts"):
             chosen = {key: each.text(key) for key in ("medium", "sizeLimit") if each.text(key)}
             mount(each, each.text("volumeName"), emptyDir=chosen)
-        for setting, kind, key in (
-            ("secretAsEnv", "secretKeyRef", "secretKey"),
-            ("configMapAsEnv", "configMapKeyRef", "configMapKey"),
-        ):
-            for each, own, optional in self._named_objects(config, setting):
+        for setting, named, kind, key in VARIABLES:
+            for each, own, optional in self._named_objects(config, setting, named):
                 for pair in each.messages("keyToEnv"):
                     source = {"name": own, "key": pair.text(key) or None, **optional}
                     env.append({"name": pair.text("envVar") or None, "valueFrom": {kind: source}})
@@ -453,11 +427,12 @@ class Importer:
             spec["securityContext"] = numbers | ({"runAsNonRoot": True} if security.flag("runAsNonRoot") else {})
         return spec, main, config.message("podMetadata").value
 
-    def _named_objects(self, config: Message, setting: str) -> Iterator[tuple[Message, str, dict[str, bool]]]:
+    def _named_objects(
+        self, config: Message, setting: str, named: str
+    ) -> Iterator[tuple[Message, str, dict[str, bool]]]:
         """The entries of a setting about Secrets or ConfigMaps, each with the object's name and its `optional`."""
         for each in config.messages(setting):
-            own = _constant(each, "secretNameParameter", "secretName")
-            own = own or _constant(each, "configMapNameParameter", "configMapName")
+            own = _constant(each, f"{named}Parameter", named)
             if own is None:
                 self.listing.cannot(setting, "its name is only known in the run", self.at(each), "write the name")
             else:
@@ -483,19 +458,16 @@ class Importer:
 
     def _resources(self, resources: Message) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for side, name, text, number, unit in AMOUNTS:
-            amount = resources.text(text) or (resources.number(number) and f"{resources.number(number):g}{unit}")
-            if amount:
-                found.setdefault(side, {})[name] = amount
+        for side, name, _, amount, _ in amounts_of(resources):
+            found.setdefault(side, {})[name] = amount
         accelerator = resources.message("accelerator")
         self.fields(accelerator, ("type", "count", "resourceType", "resourceCount"), "accelerator")
-        kind = accelerator.text("resourceType") or accelerator.text("type")
-        count = accelerator.text("resourceCount") or accelerator.integer("count")
+        kind, count = accelerator_of(resources)
         if kind and count:
             if "/" not in kind:
                 hint = "name the resource of the cluster: nvidia.com/gpu"
                 self.listing.cannot(f"accelerator {kind}", "it is no resource of a node", self.at(accelerator), hint)
-            found.setdefault("limits", {})[kind] = str(count)
+            found.setdefault("limits", {})[kind] = count
         self.fields(resources, ("accelerator", *(word for row in AMOUNTS for word in row[2:4])), "resources")
         return found
 

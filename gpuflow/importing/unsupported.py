@@ -13,6 +13,8 @@ from gpuflow.formats.documents import Document
 
 FIELD, TAG, TEMPLATE, KIND, CHANGED, RULE = "GF786", "GF787", "GF788", "GF789", "GF790", "GF791"
 NO_FIELD = "a pipeline has no word for it"
+MOST_STEPS = 2000
+"""Templates that call each other can make a small file stand for any number of steps."""
 
 
 LISTS = frozenset(
@@ -79,6 +81,7 @@ class Unsupported:
         self.document = document
         self.found: list[Finding] = []
         self.notes: list[Finding] = []
+        self.steps = 0
         self._wrong: dict[int, bool] = {}
 
     def cannot(self, what: str, why: str, where: Where, hint: str | None = None, code: str = FIELD) -> None:
@@ -86,6 +89,13 @@ class Unsupported:
         finding = Finding(code, f"{what}: {why}", where, hint)
         if finding not in self.found:
             self.found.append(finding)
+
+    def has_room(self, what: str, where: Where) -> bool:
+        """Count one more step; whether the pipeline has not too many."""
+        self.steps += 1
+        if self.steps == MOST_STEPS + 1:
+            self.cannot(what, f"it becomes more than {MOST_STEPS:,} steps", where, "use a loop", TEMPLATE)
+        return self.steps <= MOST_STEPS
 
     def note(self, text: str, where: Where) -> None:
         """The pipeline says it otherwise."""

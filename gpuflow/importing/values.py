@@ -78,6 +78,31 @@ def document_value(parts: Parts) -> Any:
     return parts[0] if len(parts) == 1 else {"join": [document_value((part,)) for part in parts]}
 
 
+def condition_in_words(text: str, token: re.Pattern[str], word_of: Callable[[re.Match[str]], str | None]) -> str | None:
+    """An engine's condition as one of a pipeline, token by token; None where a token has no word in a pipeline."""
+    words: list[str] = []
+    at = 0
+    while at < len(text):
+        match = token.match(text, at)
+        word = None if match is None else word_of(match)
+        if match is None or word is None:
+            return None
+        at = match.end()
+        words.append(word)
+    return " ".join(words).replace("( ", "(").replace(" )", ")")
+
+
+def operand(parts: Parts | None, quoted: Callable[[str], str]) -> str | None:
+    """What a tag stands for, as a condition of a pipeline names it; None where none does."""
+    if parts is None or len(parts) > 1:
+        return None
+    part = parts[0] if parts else ""
+    if isinstance(part, str):
+        return quoted(part)
+    ((kind, name),) = part.items() if len(part) == 1 else (("", ""),)
+    return {"param": f"params.{name}", "output": f"steps.{name}", "item": f"item.{name}"}.get(kind)
+
+
 def expand_variables(parts: Parts, variables: Mapping[str, Parts | None]) -> Parts | None:
     """The text as the kubelet hands it over: `$$` is `$`, `$(NAME)` a variable's value. None: it is not known."""
     found: list[Part] = []

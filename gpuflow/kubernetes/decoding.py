@@ -34,8 +34,8 @@ class Closed(Object, frozen=True):
 class At(NamedTuple):
     """How a path is written where it is not `.field` and `[0]`: of a field, and of the items of a list.
 
-    A field may use `{list}` (the path of the list in which its object stands), `{owner}` (of the object that has the
-    list) and `{index}`; items `{index}` and `{name}`.
+    A field may use `{here}` (the path of its object), `{list}` (of the list in which that stands), `{owner}` (of the
+    object that has the list) and `{index}`; items `{index}` and `{name}`.
     """
 
     field: str = ""
@@ -207,7 +207,8 @@ def _struct(wanted: type[Struct]) -> Reader:
                 continue
             path = f"{where.path}.{key}" if where.path else key
             if spelled:
-                path = spelled.format(list=where.list, owner=where.list.rpartition(".")[0], index=where.number)
+                owner = where.list.rpartition(".")[0]
+                path = spelled.format(here=where.path, list=where.list, owner=owner, index=where.number)
             given[name] = reader(part, Place(path))
         return wanted(**given)
 

@@ -1,10 +1,14 @@
-"""Nodes and pods as their manifests have them."""
+"""Nodes, pods, quotas and limit ranges as their manifests have them."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from msgspec import field
 
-from gpuflow.kubernetes.decoding import Amounts, AnyMap, LabelMap, Loose, Object
+from gpuflow.kubernetes.decoding import Amounts, AnyMap, At, Closed, LabelMap, Loose, Object
+from gpuflow.kubernetes.resources import aggregate, combine_limits, combine_requests
+from gpuflow.quantity import Quantity
 
 NO_AMOUNTS = Amounts()
 
@@ -49,6 +53,10 @@ class Container(Object, frozen=True):
     resources: Resources = Resources()
     ports: Loose = None
 
+    @property
+    def is_sidecar(self) -> bool:
+        return self.restart_policy == "Always"
+
 
 class ContainerPort(Object, frozen=True):
     host_port: int = 0
@@ -75,12 +83,36 @@ class Affinity(Object, frozen=True):
     pod_anti_affinity: PodAffinity = PodAffinity()
 
 
-class PodParts(Object, frozen=True):
-    """What is read of every pod, even of one that is over."""
-
+class PodContainers(Object, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: Amounts = NO_AMOUNTS
+
+
+class PodTemplate(PodContainers, frozen=True):
+    """The resources of a pod; `resources` are those of the pod as a whole."""
+
+    resources: Resources | None = None
+    runtime_class_name: str = ""
+
+    def requests(self) -> dict[str, Quantity]:
+        total = aggregate(
+            (each.resources.requests for each in self.containers),
+            ((each.resources.requests, each.is_sidecar) for each in self.init_containers),
+        )
+        return combine_requests(total, self.resources.requests if self.resources else {}, self.overhead)
+
+    def limits(self) -> dict[str, Quantity]:
+        total = aggregate(
+            (each.resources.limits for each in self.containers),
+            ((each.resources.limits, each.is_sidecar) for each in self.init_containers),
+        )
+        return combine_limits(total, self.resources.limits if self.resources else {}, self.overhead)
+
+
+class PodParts(PodContainers, frozen=True):
+    """What is read of every pod, even of one that is over."""
+
     affinity: Affinity = Affinity()
 
 
@@ -121,3 +153,37 @@ class BoundPod(Object, frozen=True):
     metadata: PodMetadata = PodMetadata()
     spec: BoundPodSpec = BoundPodSpec()
     status: PodStatus = PodStatus()
+
+
+class ScopeRequirement(Closed, frozen=True):
+    scope_name: Loose = None
+    operator: Loose = None
+    values: Annotated[frozenset[str], At("{list} values")] = frozenset()
+
+
+class ScopeSelector(Closed, frozen=True):
+    match_expressions: Annotated[tuple[ScopeRequirement, ...], At("{here}")] = ()
+
+
+class ResourceQuotaSpec(Closed, frozen=True):
+    hard: Amounts = NO_AMOUNTS
+    scopes: tuple[str, ...] = ()
+    scope_selector: ScopeSelector = ScopeSelector()
+
+
+class ResourceQuotaStatus(Closed, frozen=True):
+    hard: Amounts = NO_AMOUNTS
+    used: Amounts = NO_AMOUNTS
+
+
+class LimitRangeItem(Closed, frozen=True):
+    type: str = ""
+    max: Amounts = NO_AMOUNTS
+    min: Amounts = NO_AMOUNTS
+    default: Amounts = NO_AMOUNTS
+    default_request: Amounts = NO_AMOUNTS
+    max_limit_request_ratio: Amounts = NO_AMOUNTS
+
+
+class LimitRangeSpec(Closed, frozen=True):
+    limits: tuple[LimitRangeItem, ...] = ()

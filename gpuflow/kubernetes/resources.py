@@ -164,37 +164,6 @@ def combine_limits(
     return containers
 
 
-def pod_requests(pod: Mapping[str, Any]) -> dict[str, Quantity]:
-    """The requests of a whole pod."""
-    return combine_requests(*_parts(pod, "requests"))
-
-
-def pod_limits(pod: Mapping[str, Any]) -> dict[str, Quantity]:
-    """The limits of a whole pod."""
-    return combine_limits(*_parts(pod, "limits"))
-
-
-def _parts(pod: Mapping[str, Any], side: str) -> tuple[dict[str, Quantity], ResourceList, ResourceList]:
-    """The aggregate of the containers, the pod-level resources and the overhead."""
-    spec = read_map(pod.get("spec"), "spec")
-    regular, init = _containers(spec, "containers", side), _containers(spec, "initContainers", side)
-    total = aggregate((resources for resources, _ in regular), init)
-    return total, _side(spec, side, "spec"), read_resource_list(spec.get("overhead"), "spec.overhead")
-
-
-def _containers(spec: Mapping[str, Any], field: str, side: str) -> list[tuple[ResourceList, bool]]:
-    """What each container wants, and whether it is a sidecar."""
-    return [
-        (_side(container, side, f"spec.{field}[{index}]"), container.get("restartPolicy") == "Always")
-        for index, container in enumerate(read_maps(spec.get(field), f"spec.{field}"))
-    ]
-
-
-def _side(holder: Mapping[str, Any], side: str, where: str) -> ResourceList:
-    resources = read_map(holder.get("resources"), f"{where}.resources")
-    return read_resource_list(resources.get(side), f"{where}.resources.{side}")
-
-
 def _add(total: dict[str, Quantity], more: ResourceList) -> None:
     for name, quantity in more.items():
         present = total.get(name)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator
-from dataclasses import replace
-from functools import partial
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 from gpuflow.core.errors import Finding, GpuflowError, fail, join_names
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from gpuflow.plan import PlannedStep, planned_step, supervision_of
-from gpuflow.pod.gang import SHM, gang_environment, program_security, with_network
+from gpuflow.pod.gang import DEFAULT_SECURITY, SHM, gang_environment, program_security, with_network
 from gpuflow.pod.patch import merged_pod
-from gpuflow.pod.placement import devices, scheduling_fields, topology_annotations
+from gpuflow.pod.placement import PLACEMENT_FIELDS, Devices, devices, scheduling_fields, topology_annotations
 from gpuflow.pod.spelling import ReadableSpelling, Spelling, spell_text
 from gpuflow.pod.supervision import (
     Engine,
@@ -30,7 +31,7 @@ from gpuflow.spec.kubernetes_fields import DnsConfig
 from gpuflow.spec.names import LABEL_PREFIX
 from gpuflow.spec.params import Output
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.policies import Kubernetes
+from gpuflow.spec.policies import Kubernetes, Spot
 from gpuflow.spec.references import writer_of
 from gpuflow.spec.resources import Amount
 from gpuflow.spec.step import Step, leader_step
@@ -247,12 +248,15 @@ def _probe(probe: Probe, spelling: Spelling) -> dict[str, Any]:
     result: dict[str, Any] = {key: value.seconds for key, value in times.items() if value is not None}
     if probe.failures is not None:
         result["failureThreshold"] = probe.failures
-    if probe.command is not None:
+    return {**(_action(probe, spelling) or {"tcpSocket": {"port": probe.tcp}}), **result}
+
+
+def _action(of: Probe | Hook, spelling: Spelling) -> dict[str, Any] | None:
+    """The command that a probe or a hook runs, or what it gets; None where it is neither."""
+    if of.command is not None:
         # The kubelet expands $(VAR) here too.
-        return {"exec": {"command": [spell_text(word, spelling) for word in probe.command]}, **result}
-    if probe.http is not None:
-        return {"httpGet": {"path": probe.http.path, "port": probe.http.port}, **result}
-    return {"tcpSocket": {"port": probe.tcp}, **result}
+        return {"exec": {"command": [spell_text(word, spelling) for word in of.command]}}
+    return None if of.http is None else {"httpGet": {"path": of.http.path, "port": of.http.port}}
 
 
 def lifecycle_of(lifecycle: Lifecycle | None, spelling: Spelling) -> dict[str, Any]:
@@ -263,12 +267,9 @@ def lifecycle_of(lifecycle: Lifecycle | None, spelling: Spelling) -> dict[str, A
 
 
 def _hook(hook: Hook, spelling: Spelling) -> dict[str, Any]:
-    if hook.command is not None:
-        return {"exec": {"command": [spell_text(word, spelling) for word in hook.command]}}
-    if hook.http is not None:
-        return {"httpGet": {"path": hook.http.path, "port": hook.http.port}}
-    assert hook.sleep is not None  # the model takes exactly one
-    return {"sleep": {"seconds": hook.sleep.seconds}}
+    if hook.sleep is not None:
+        return {"sleep": {"seconds": hook.sleep.seconds}}
+    return _action(hook, spelling) or {}
 
 
 def helper_container(
@@ -312,24 +313,58 @@ LABEL = LABEL_PREFIX
 TMP = "/tmp"
 EMPTY_VALUES: tuple[Any, ...] = (None, [], {})
 """What is not written; 0 and False are."""
-DEFAULT_SECURITY = Security()
-"""What a step that says nothing about security has: one value for all of them."""
 
 
 PLAIN = Engine()
 
 
+@dataclass(frozen=True, eq=False)
+class MadePod:
+    """A pod as gpuflow makes it. What the user's patch makes of it, and where it runs off spot nodes, is told without
+    making it again."""
+
+    planned: PlannedStep
+    """Of a leader's pod, with the fields of the leader."""
+    plain: dict[str, Any]
+    """Without the patch of `kubernetes.merge`."""
+    spelling: Spelling
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """With the patch."""
+        return self._with_patch(self.plain)
+
+    def off_spot(self) -> dict[str, Any]:
+        """The same pod kept off spot nodes: only its scheduling fields may be others."""
+        planned = self.planned.with_fields(spot=Spot(mode="never"))
+        with _at_step(planned):
+            fields = _placement_fields(planned, devices(planned.step, planned.site))
+        rest = {key: value for key, value in self.plain["spec"].items() if key not in PLACEMENT_FIELDS}
+        return self._with_patch({**self.plain, "spec": {**rest, **fields}})
+
+    def _with_patch(self, pod: dict[str, Any]) -> dict[str, Any]:
+        hatch = self.planned.step.kubernetes
+        if hatch is None or hatch.merge is None:
+            return pod
+        with _at_step(self.planned):
+            return merged_pod(pod, hatch.merge, self.spelling, self.planned.site.runtime.mount)
+
+
+def made_pod(planned: PlannedStep, spelling: Spelling | None = None, engine: Engine = PLAIN) -> MadePod:
+    """The pod of a step. Without a spelling, references are shown readably, and the pod is made once."""
+    kept: dict[Engine, MadePod] = {} if spelling is not None else planned.__dict__.setdefault("_pods", {})
+    if engine not in kept:
+        with _at_step(planned):
+            step = with_network(leader_step(planned.step) if engine.leads else planned.step, planned.site)
+            own = planned if step is planned.step else replace(planned, step=step)
+            spelled = spelling or ReadableSpelling()
+            kept[engine] = MadePod(own, _pod(own, spelled, engine), spelled)
+    return kept[engine]
+
+
 def pod_of(planned: PlannedStep, spelling: Spelling | None = None, engine: Engine = PLAIN) -> dict[str, Any]:
-    """The pod of a step as a manifest (`metadata` and `spec`). Without a spelling, references are shown readably."""
-    site, spelling = planned.site, spelling or ReadableSpelling()
-    try:
-        step = with_network(leader_step(planned.step) if engine.leads else planned.step, site)
-        pod = _pod(planned if step is planned.step else replace(planned, step=step), spelling, engine)
-        patch = step.kubernetes.merge if step.kubernetes is not None else None
-        return pod if patch is None else merged_pod(pod, patch, spelling, site.runtime.mount)
-    except GpuflowError as refusal:
-        found = [_with_place(finding, planned.pipeline, planned.own_name) for finding in refusal.findings]
-        raise GpuflowError(found) from None
+    """The pod of a step as a manifest (`metadata` and `spec`)."""
+    return made_pod(planned, spelling, engine).manifest
 
 
 def pod_for(
@@ -339,10 +374,19 @@ def pod_for(
     return pod_of(planned_step(pipeline, name, site), spelling, engine)
 
 
-def leader_pod(planned: PlannedStep, spelling: Spelling | None = None, engine: Engine = PLAIN) -> dict[str, Any] | None:
+def leader_pod(planned: PlannedStep, spelling: Spelling | None = None, engine: Engine = PLAIN) -> MadePod | None:
     """The pod of the leader of a gang, rank 0; None where its ranks are all alike."""
     gang = planned.step.gang
-    return None if gang is None or gang.leader is None else pod_of(planned, spelling, replace(engine, leads=True))
+    return None if gang is None or gang.leader is None else made_pod(planned, spelling, replace(engine, leads=True))
+
+
+@contextmanager
+def _at_step(planned: PlannedStep) -> Iterator[None]:
+    """Refusals without a line get that of the step, and its name."""
+    try:
+        yield
+    except GpuflowError as refusal:
+        raise GpuflowError(_with_place(each, planned.pipeline, planned.own_name) for each in refusal.findings) from None
 
 
 def _with_place(finding: Finding, pipeline: Pipeline, name: str) -> Finding:
@@ -363,7 +407,6 @@ def _pod(planned: PlannedStep, spelling: Spelling, engine: Engine) -> dict[str, 
         for helper in step.sidecars
     ]
     hatch = step.kubernetes
-    selector = {f"{LABEL}pipeline": planned.pipeline.name, f"{LABEL}step": planned.own_name}
     secrets = (*site.images.pull_secrets, *step.image_pull_secrets)
     priority = step.priority
     spec: dict[str, Any] = {
@@ -379,7 +422,7 @@ def _pod(planned: PlannedStep, spelling: Spelling, engine: Engine) -> dict[str, 
         "activeDeadlineSeconds": active_deadline(planned),
         "imagePullSecrets": [{"name": secret} for secret in dict.fromkeys(secrets)],
         "securityContext": pod_security(security, site),
-        **scheduling_fields(step, site, wanted, selector),
+        **_placement_fields(planned, wanted),
         "resourceClaims": _claims(step),
         "initContainers": [*init, *sidecars],
         "containers": [main],
@@ -391,6 +434,11 @@ def _pod(planned: PlannedStep, spelling: Spelling, engine: Engine) -> dict[str, 
         "metadata": {key: value for key, value in metadata.items() if value},
         "spec": {key: value for key, value in spec.items() if value or value not in EMPTY_VALUES},
     }
+
+
+def _placement_fields(planned: PlannedStep, wanted: Devices) -> dict[str, Any]:
+    selector = {f"{LABEL}pipeline": planned.pipeline.name, f"{LABEL}step": planned.own_name}
+    return scheduling_fields(planned.step, planned.site, wanted, selector)
 
 
 def _main(

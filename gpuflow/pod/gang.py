@@ -17,7 +17,7 @@ from gpuflow.kubernetes.labels import LEADER, MADE_BY, QUEUED_BY, WORKERS
 from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
 from gpuflow.pod.spelling import Spelling
 from gpuflow.site import Site
-from gpuflow.site.gangs import GangNetwork
+from gpuflow.site.model import GangNetwork
 from gpuflow.spec.container import Security
 from gpuflow.spec.policies import Gang, Kubernetes
 from gpuflow.spec.step import Step
@@ -132,6 +132,8 @@ def _step(key: str, inside: bool) -> str:
 
 
 SHM = "/dev/shm"
+DEFAULT_SECURITY = Security()
+"""What a step that says nothing about security has: one value for all of them."""
 
 
 def with_network(step: Step, site: Site) -> Step:
@@ -152,7 +154,7 @@ def with_network(step: Step, site: Site) -> Step:
 
 def program_security(step: Step, site: Site) -> Security:
     """What the program of a rank may do: more than its helpers and the launcher, which use no network of this kind."""
-    said, preset = step.security or Security(), _preset(step, site)
+    said, preset = step.security or DEFAULT_SECURITY, _preset(step, site)
     if preset is None or not preset.capabilities:
         return said
     added = dict.fromkeys((*preset.capabilities, *said.add_capabilities))
@@ -160,5 +162,5 @@ def program_security(step: Step, site: Site) -> Security:
 
 
 def _preset(step: Step, site: Site) -> GangNetwork | None:
-    has_gpus = any(each is not None for each in (step.gpu, step.mig, step.shared_gpu, step.device_claim))
-    return site.gangs.network if step.gang is not None and has_gpus else None
+    devices = (step.gpu, step.mig, step.shared_gpu, step.device_claim)
+    return site.gangs.network if step.gang is not None and any(each is not None for each in devices) else None

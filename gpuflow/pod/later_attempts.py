@@ -16,7 +16,7 @@ from gpuflow.runtime.gangs import later_attempts
 from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
 
 if TYPE_CHECKING:
-    from gpuflow.plan import PlannedStep
+    from gpuflow.pod.build import MadePod
     from gpuflow.spec.policies import Retry
     from gpuflow.spec.step import Step
 
@@ -77,20 +77,14 @@ def memory_by_attempt(first: Quantity, policy: MoreMemory, failures: int) -> lis
     return amounts
 
 
-def on_demand_fields(on_spot: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
+def on_demand_fields(made: MadePod) -> dict[str, Any]:
     """The scheduling fields of a pod's spec that are different off spot nodes; None: not there."""
+    on_spot, plain = made.manifest["spec"], made.off_spot()["spec"]
     return {
         key: plain.get(key)
         for key in (*plain, *on_spot)
         if key in SCHEDULING_FIELDS and plain.get(key) != on_spot.get(key)
     }
-
-
-def off_spot(planned: PlannedStep) -> PlannedStep:
-    """The same step kept off spot nodes."""
-    from gpuflow.spec.policies import Spot
-
-    return planned.with_fields(spot=Spot(mode="never"))
 
 
 def attempts(retry: Retry | None) -> int:
@@ -103,15 +97,9 @@ def falls_back(step: Step) -> bool:
     return bool(step.spot and step.spot.fallback_after and attempts(step.retry) >= step.spot.fallback_after)
 
 
-def changes_of(planned: PlannedStep, *, leads: bool = False) -> Changes:
-    """What the policies of a step change in its later attempts. `leads`: in the pod of its gang's leader."""
-    from gpuflow.pod.build import pod_of
-    from gpuflow.pod.supervision import Engine
-
-    step = planned.step
-    after, fields = None, {}
-    if step.spot is not None and falls_back(step):
-        after = step.spot.fallback_after
-        first, plain = (pod_of(each, None, Engine(leads=leads)) for each in (planned, off_spot(planned)))
-        fields = on_demand_fields(first["spec"], plain["spec"])
+def changes_of(made: MadePod) -> Changes:
+    """What the policies of a step change in its later attempts, in this pod of it."""
+    step = made.planned.step
+    after = step.spot.fallback_after if step.spot is not None and falls_back(step) else None
+    fields = {} if after is None else on_demand_fields(made)
     return Changes(more_memory_of(step.retry), after, fields, step.retry is not None and step.retry.other_node)

@@ -14,7 +14,7 @@ from gpuflow.core.errors import Where, fail
 from gpuflow.kubernetes.expansion import escape
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from gpuflow.plan import PlannedStep
-from gpuflow.pod.build import PLAIN, container_security, leader_pod, pod_of, rewritten
+from gpuflow.pod.build import PLAIN, container_security, leader_pod, made_pod, rewritten
 from gpuflow.pod.gang import gang_object, manifest_arguments
 from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
 from gpuflow.pod.later_attempts import Changes, changes_of
@@ -57,9 +57,9 @@ def launcher_for(
     step, site, spelling = planned.step, planned.site, spelling or ReadableSpelling()
     # The ranks hand their outputs to the launcher, and only that one to the engine.
     own = Engine(within=engine.within)
-    rank = _with_spec_fields(ranks, pod_of(planned, spelling, own))
-    leader = leader_pod(planned, spelling, own)
-    first = None if leader is None else _with_spec_fields(ranks, leader)
+    worker, leader = made_pod(planned, spelling, own), leader_pod(planned, spelling, own)
+    rank = _with_spec_fields(ranks, worker.manifest)
+    first = None if leader is None else _with_spec_fields(ranks, leader.manifest)
     volumes, mounts = Volumes(), []
     if step.outputs and engine.outputs_dir == OUTPUTS:
         mounts.append(volumes.scratch(OUTPUTS))
@@ -67,8 +67,7 @@ def launcher_for(
     if runtime.delivery == "config-map":
         mounts.append(volumes.config_map(runtime.mount, bundle.config_map_name(runtime.config_map)))
     words = ["gang", *_options(planned.pipeline, planned.own_name, step, spelling, engine, owner)]
-    of_leader = None if leader is None else changes_of(planned, leads=True)
-    words += later_arguments(changes_of(planned), of_leader, spelling)
+    words += later_arguments(changes_of(worker), None if leader is None else changes_of(leader), spelling)
     container_name = SPELLINGS[site.gangs.made_as].kind.container
     if container_name != MAIN:
         words.append(f"--container={container_name}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from gpuflow.core.errors import Finding, GpuflowError, Problem, Rule, join_names, rule
 from gpuflow.plan import Plan, PlannedStep
-from gpuflow.pod.build import leader_pod, pod_of
+from gpuflow.pod.build import MadePod, leader_pod, made_pod
 from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
 from gpuflow.pod.patch import overridden
 from gpuflow.pod.placement import REQUIRED_TOPOLOGY, asks_kueue
@@ -15,12 +15,6 @@ from gpuflow.site import Site
 
 TORCHRUN = ("torchrun", "torch.distributed")
 """How a program that starts torchrun names it."""
-
-
-def without_merge(planned: PlannedStep) -> PlannedStep:
-    """The same step with its pod as gpuflow makes it."""
-    hatch = planned.step.kubernetes
-    return planned if hatch is None else planned.with_fields(kubernetes=hatch.model_copy(update={"merge": None}))
 
 
 @rule("GF373", severity="note")
@@ -45,26 +39,22 @@ def overrides(plan: Plan) -> Iterator[Problem]:
 
 def _overridden(each: PlannedStep) -> tuple[str, ...]:
     hatch = each.step.kubernetes
-    if hatch is None or hatch.merge is None:
-        return ()
-    try:
-        return tuple(overridden(pod_of(without_merge(each)), pod_of(each)))
-    except GpuflowError:
-        return ()  # said by whoever makes the pod
+    return () if hatch is None or hatch.merge is None else _overrides_of(lambda: made_pod(each))
 
 
 def _overridden_in_leader(each: PlannedStep) -> tuple[str, ...]:
-    gang = each.step.gang
-    leader = None if gang is None else gang.leader
-    if gang is None or leader is None or leader.kubernetes is None or leader.kubernetes.merge is None:
+    leader = None if each.step.gang is None else each.step.gang.leader
+    if leader is None or leader.kubernetes is None or leader.kubernetes.merge is None:
         return ()
-    hatch = leader.kubernetes.model_copy(update={"merge": None})
-    plain = gang.model_copy(update={"leader": leader.model_copy(update={"kubernetes": hatch})})
+    return _overrides_of(lambda: leader_pod(each))
+
+
+def _overrides_of(make: Callable[[], MadePod | None]) -> tuple[str, ...]:
     try:
-        own, made = leader_pod(each.with_fields(gang=plain)), leader_pod(each)
+        made = make()
+        return () if made is None else tuple(overridden(made.plain, made.manifest))
     except GpuflowError:
         return ()  # said by whoever makes the pod
-    return () if own is None or made is None else tuple(overridden(own, made))
 
 
 @rule("GF377", "GF399", "GF410", "GF414", "GF415")

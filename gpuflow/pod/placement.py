@@ -277,6 +277,8 @@ def topology_annotations(step: Step, site: Site) -> dict[str, str]:
     return {**asked, GROUP_NAME: GROUP} if step.gang.leader is not None else asked
 
 
+PLACEMENT_FIELDS = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
+"""Fields of a pod's spec that decide where it runs."""
 Expression = dict[str, Any]
 PREFERRED_AFFINITY = "preferredDuringSchedulingIgnoredDuringExecution"
 REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -310,13 +312,9 @@ def scheduling_fields(step: Step, site: Site, devices: Devices, selector: dict[s
         affinity, spread = _topology(step, site, affinity, selector)
     if hatch is not None:
         spread = [*spread, *(_spread_constraint(each, selector) for each in hatch.topology_spread)]
-    fields = {
-        "nodeSelector": node_selector,
-        "affinity": affinity,
-        "tolerations": _without_duplicates([toleration.manifest() for toleration in tolerations]),
-        "topologySpreadConstraints": spread,
-    }
-    return {key: value for key, value in fields.items() if value}
+    unique = _without_duplicates([toleration.manifest() for toleration in tolerations])
+    fields = zip(PLACEMENT_FIELDS, (node_selector, affinity, unique, spread), strict=True)
+    return {key: value for key, value in fields if value}
 
 
 def _spread_constraint(wish: TopologySpread, selector: dict[str, str]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from gpuflow.runtime.gangs.kinds import WORDS
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.policies import Backoff, Retry
 from gpuflow.spec.step import Step
+from gpuflow.spec.storage_paths import volume_above
 from gpuflow.spec.text import ItemRef, RunRef
 
 
@@ -141,7 +142,7 @@ def has_records(planned: PlannedStep) -> bool:
 
 def saves_to_scratch(step: Step) -> bool:
     """Whether the program's checkpoints lie on the node's disk until they are kept elsewhere."""
-    return step.checkpoint is not None and not any(is_below(step.checkpoint.path, mount) for mount in step.volumes)
+    return step.checkpoint is not None and volume_above(step, step.checkpoint.path) is None
 
 
 def scratch_size(step: Step) -> Quantity | None:
@@ -256,10 +257,5 @@ def _outputs(step: Step, engine: Engine, spelling: Spelling) -> dict[str, Any]:
 
 def _is_shared_path(path: str, step: Step) -> bool:
     """Whether the copies of a step see the same files there: on a claim they do, in a pod's scratch space not."""
-    mounts = [mount for mount in step.volumes if is_below(path, mount)]
-    volume = step.volumes[max(mounts, key=len)] if mounts else None
-    return volume is not None and volume.lasts
-
-
-def is_below(path: str, mount: str) -> bool:
-    return path == mount or path.startswith(mount.rstrip("/") + "/")
+    above = volume_above(step, path)
+    return above is not None and above[1].lasts

@@ -176,40 +176,6 @@ def _by_depth(after: dict[str, list[str]]) -> list[tuple[str, str | None]]:
     return [("  " * min(depth[name], 20), name) for name in order(after)]
 
 
-def pipeline_mermaid(pipeline: Pipeline) -> str:
-    """A Mermaid flowchart, as GitHub and GitLab draw it."""
-    lines = ["flowchart TD"]
-    ids = {name: f"s{index}" for index, name in enumerate((*pipeline.steps, *pipeline.exit))}
-    for name in (*pipeline.steps, *pipeline.exit):
-        label = "<br/>".join([f"<b>{name}</b>", *map(html, step_facts(pipeline.effective(name)))])
-        lines.append(f'  {ids[name]}["{label}"]')
-    lines += [f"  {ids[a]} {'-.->' if at_end else '-->'} {ids[b]}" for a, b, at_end in _arrows(pipeline)]
-    return "\n".join(lines) + "\n"
-
-
-def _arrows(pipeline: Pipeline) -> Iterator[tuple[str, str, bool]]:
-    """Which step comes before which, and whether that is one at the end."""
-    for name, needs in upstream(pipeline).items():
-        yield from ((need, name, False) for need in needs)
-    ends = [name for name, targets in edges(pipeline).items() if not targets]
-    yield from ((end, name, True) for name in pipeline.exit for end in ends)
-
-
-def html(text: str) -> str:
-    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def pipeline_dot(pipeline: Pipeline) -> str:
-    lines = [f"digraph {json.dumps(pipeline.name)} {{", "  rankdir=TB;", "  node [shape=box];"]
-    for name in (*pipeline.steps, *pipeline.exit):
-        label = json.dumps("\n".join([name, *step_facts(pipeline.effective(name))]), ensure_ascii=False)
-        style = ", style=dashed" if name in pipeline.exit else ""
-        lines.append(f"  {json.dumps(name)} [label={label}{style}];")
-    for before, after, at_end in _arrows(pipeline):
-        lines.append(f"  {json.dumps(before)} -> {json.dumps(after)}{' [style=dashed]' if at_end else ''};")
-    return "\n".join([*lines, "}"]) + "\n"
-
-
 MOST_EDGES = 20_000
 """Beyond so many lines no drawing helps; Mermaid and Graphviz give up long before."""
 
@@ -219,8 +185,97 @@ class _Node(NamedTuple):
     """Where it is: the names of what is around it, and its own."""
     label: str
     words: list[str]
-    inner: Tree | None
+    inner: _Level | None = None
     """What is inside, unless it is a step."""
+    at_end: bool = False
+    """It runs when all others have ended."""
+
+
+class _Level(NamedTuple):
+    """A graph as it is drawn."""
+
+    nodes: list[_Node]
+    arrows: list[tuple[str, str]]
+    """What comes before what, by the keys."""
+
+
+def _level_of_pipeline(pipeline: Pipeline) -> _Level:
+    nodes = [_Node(name, name, step_facts(pipeline.effective(name))) for name in pipeline.steps]
+    nodes += [_Node(name, name, step_facts(pipeline.effective(name)), at_end=True) for name in pipeline.exit]
+    arrows = [(need, name) for name, needs in upstream(pipeline).items() for need in needs]
+    ends = [name for name, targets in edges(pipeline).items() if not targets]
+    return _Level(nodes, [*arrows, *((end, name) for name in pipeline.exit for end in ends)])
+
+
+def _level_of(source: Pipeline | Demand) -> _Level:
+    return _level_of_pipeline(source) if isinstance(source, Pipeline) else _level_of_tree(source, source.graph, "")
+
+
+def mermaid(source: Pipeline | Demand) -> str:
+    """A Mermaid flowchart, as GitHub and GitLab draw it; a graph inside a graph is a frame."""
+    ids: dict[str, str] = {}
+    edges: list[str] = []
+
+    def draw(level: _Level, indent: str) -> list[str]:
+        lines: list[str] = []
+        for node in level.nodes:
+            ids[node.key] = f"s{len(ids)}"
+            label = "<br/>".join([f"<b>{html(node.label)}</b>", *map(html, node.words)])
+            if node.inner is None:
+                lines.append(f'{indent}{ids[node.key]}["{label}"]')
+            else:
+                lines.append(f'{indent}subgraph {ids[node.key]}["{label}"]')
+                lines += draw(node.inner, indent + "  ")
+                lines.append(f"{indent}end")
+        ends = {node.key for node in level.nodes if node.at_end}
+        edges.extend(f"  {ids[a]} {'-.->' if b in ends else '-->'} {ids[b]}" for a, b in level.arrows)
+        return lines
+
+    lines = draw(_level_of(source), "  ")
+    return "\n".join(["flowchart TD", *lines, *edges[:MOST_EDGES]]) + "\n"
+
+
+def html(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def dot(source: Pipeline | Demand) -> str:
+    """A Graphviz digraph; a graph inside a graph is a cluster, and lines go to and from its first step."""
+    is_flat = isinstance(source, Pipeline)  # its steps have names of their own
+    ids: dict[str, str] = {}
+    clusters: dict[str, str] = {}
+    edges: list[str] = []
+
+    def draw(level: _Level, indent: str) -> list[str]:
+        lines: list[str] = []
+        for node in level.nodes:
+            label = json.dumps("\n".join([node.label, *node.words]), ensure_ascii=False)
+            if node.inner is None:
+                ids[node.key] = json.dumps(node.key) if is_flat else f"s{len(ids)}"
+                lines.append(f"{indent}{ids[node.key]} [label={label}{', style=dashed' if node.at_end else ''}];")
+                continue
+            clusters[node.key] = f"cluster_{len(clusters)}"
+            lines.append(f"{indent}subgraph {clusters[node.key]} {{")
+            lines.append(f"{indent}  label={label};")
+            before = len(ids)
+            lines += draw(node.inner, indent + "  ")
+            if len(ids) == before:
+                lines.append(f'{indent}  s{len(ids)} [label="", shape=point];')
+                ids[f"{node.key}\0"] = f"s{len(ids)}"
+            ids[node.key] = f"s{before}"
+            lines.append(f"{indent}}}")
+        ends = {node.key for node in level.nodes if node.at_end}
+        for first, later in level.arrows:
+            words = [f"ltail={clusters[first]}"] if first in clusters else []
+            words += [f"lhead={clusters[later]}"] if later in clusters else []
+            words += ["style=dashed"] if later in ends else []
+            style = f" [{', '.join(words)}]" if words else ""
+            edges.append(f"  {ids[first]} -> {ids[later]}{style};")
+        return lines
+
+    lines = draw(_level_of(source), "  ")
+    head = [f"digraph {json.dumps(source.name)} {{", "  rankdir=TB;", *([] if is_flat else ["  compound=true;"])]
+    return "\n".join([*head, "  node [shape=box];", *lines, *edges[:MOST_EDGES], "}"]) + "\n"
 
 
 def demand_facts(demand: Demand, name: str) -> list[str]:
@@ -251,7 +306,7 @@ def demand_text(demand: Demand, paint: Paint) -> str:
         lines.append(line(f"runs may overlap: {demand.overlap.because}"))
     if isinstance(demand.graph, Dag) and demand.graph.parallel is not None:
         lines.append(f"at most {demand.graph.parallel} pods at once")
-    lines += ["", *_graph_lines(list(_rows(demand, demand.graph, "")), paint)]
+    lines += ["", *_graph_lines(list(_rows(_level_of(demand), "")), paint)]
     drawn = {leaf.name for leaf in leaves_of(demand.graph)}
     hidden = [part for part in demand.unseen if part.step not in drawn]
     lines += [""] if hidden else []
@@ -260,42 +315,42 @@ def demand_text(demand: Demand, paint: Paint) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rows(demand: Demand, tree: Tree, indent: str) -> Iterator[tuple[str, str, list[str]]]:
-    nodes = {each.key: each for each in _nodes(demand, tree, "")}
-    edges = _edges(tree)
-    for art, name in columns({key: list(edges.get(key, ())) for key in nodes}):
-        if name is None:
+def _rows(level: _Level, indent: str) -> Iterator[tuple[str, str, list[str]]]:
+    nodes = {each.key: each for each in level.nodes}
+    after: dict[str, list[str]] = {key: [] for key in nodes}
+    for first, later in level.arrows:
+        after[first].append(later)
+    for art, key in columns(after):
+        if key is None:
             yield indent + art, "", []
             continue
-        node = nodes[name]
-        yield indent + art, node.label, node.words
-        if node.inner is not None:
-            yield from _rows(demand, node.inner, indent + art.replace("●", "┊"))
+        yield indent + art, nodes[key].label, nodes[key].words
+        if (inner := nodes[key].inner) is not None:
+            yield from _rows(inner, indent + art.replace("●", "┊"))
 
 
-def _nodes(demand: Demand, tree: Tree, within: str) -> Iterator[_Node]:
-    """The nodes of one level; a tree that is no graph is a level of one."""
-    level = tree.nodes if isinstance(tree, Dag) else {getattr(tree, "name", "run"): tree}
-    for key, node in level.items():
+def _level_of_tree(demand: Demand, tree: Tree, within: str) -> _Level:
+    """A tree that is no graph is a level of one."""
+    found = []
+    for key, node in (tree.nodes if isinstance(tree, Dag) else {getattr(tree, "name", "run"): tree}).items():
         words: list[str] = []
         # No level is shown for a loop, or for a graph of one node.
         while isinstance(node, Loop) or (isinstance(node, Dag) and len(node.nodes) == 1):
             words += _limits(node)
             node = node.body if isinstance(node, Loop) else next(iter(node.nodes.values()))
         if isinstance(node, Leaf):
-            yield _Node(within + key, line(node.name), [*words, *demand_facts(demand, node.name)], None)
+            found.append(_Node(within + key, line(node.name), [*words, *demand_facts(demand, node.name)]))
         else:
-            yield _Node(within + key, line(key), [*words, *_limits(node)], node)
+            inner = _level_of_tree(demand, node, f"{within}{key}\0")
+            found.append(_Node(within + key, line(key), [*words, *_limits(node)], inner))
+    edges = tree.edges if isinstance(tree, Dag) else {}
+    return _Level(found, [(within + key, within + each) for key, after in edges.items() for each in after])
 
 
 def _limits(node: Loop | Dag) -> list[str]:
     if isinstance(node, Loop):
         return [_copies(node)] if node.copies != 1 else []
     return [] if node.parallel is None else [f"at most {node.parallel} pods at once"]
-
-
-def _edges(tree: Tree) -> dict[str, list[str]]:
-    return {key: list(after) for key, after in tree.edges.items()} if isinstance(tree, Dag) else {}
 
 
 def _copies(loop: Loop) -> str:
@@ -305,67 +360,6 @@ def _copies(loop: Loop) -> str:
     else:
         words = f"{loop.copies} copies"
     return line(words if loop.parallel is None else f"{words}, {loop.parallel} at once")
-
-
-def demand_mermaid(demand: Demand) -> str:
-    """A Mermaid flowchart, as GitHub and GitLab draw it; a graph inside a graph is a frame."""
-    ids: dict[str, str] = {}
-    edges: list[str] = []
-
-    def draw(tree: Tree, within: str, indent: str) -> list[str]:
-        lines: list[str] = []
-        for node in _nodes(demand, tree, within):
-            ids[node.key] = f"s{len(ids)}"
-            label = "<br/>".join([f"<b>{html(node.label)}</b>", *map(html, node.words)])
-            if node.inner is None:
-                lines.append(f'{indent}{ids[node.key]}["{label}"]')
-            else:
-                lines.append(f'{indent}subgraph {ids[node.key]}["{label}"]')
-                lines += draw(node.inner, f"{node.key}\0", indent + "  ")
-                lines.append(f"{indent}end")
-        for key, after in _edges(tree).items():
-            edges.extend(f"  {ids[within + key]} --> {ids[within + each]}" for each in after)
-        return lines
-
-    lines = draw(demand.graph, "", "  ")
-    return "\n".join(["flowchart TD", *lines, *edges[:MOST_EDGES]]) + "\n"
-
-
-def demand_dot(demand: Demand) -> str:
-    """A Graphviz digraph; a graph inside a graph is a cluster, and lines go to and from its first step."""
-    ids: dict[str, str] = {}
-    clusters: dict[str, str] = {}
-    edges: list[str] = []
-
-    def draw(tree: Tree, within: str, indent: str) -> list[str]:
-        lines: list[str] = []
-        for node in _nodes(demand, tree, within):
-            label = json.dumps("\n".join([node.label, *node.words]), ensure_ascii=False)
-            if node.inner is None:
-                ids[node.key] = f"s{len(ids)}"
-                lines.append(f"{indent}{ids[node.key]} [label={label}];")
-                continue
-            clusters[node.key] = f"cluster_{len(clusters)}"
-            lines.append(f"{indent}subgraph {clusters[node.key]} {{")
-            lines.append(f"{indent}  label={label};")
-            before = len(ids)
-            lines += draw(node.inner, f"{node.key}\0", indent + "  ")
-            if len(ids) == before:
-                lines.append(f'{indent}  s{len(ids)} [label="", shape=point];')
-                ids[f"{node.key}\0"] = f"s{len(ids)}"
-            ids[node.key] = f"s{before}"
-            lines.append(f"{indent}}}")
-        for key, after in _edges(tree).items():
-            for each in after:
-                ends = [f"ltail={clusters[within + key]}"] if within + key in clusters else []
-                ends += [f"lhead={clusters[within + each]}"] if within + each in clusters else []
-                style = f" [{', '.join(ends)}]" if ends else ""
-                edges.append(f"  {ids[within + key]} -> {ids[within + each]}{style};")
-        return lines
-
-    lines = draw(demand.graph, "", "  ")
-    head = [f"digraph {json.dumps(demand.name)} {{", "  rankdir=TB;", "  compound=true;", "  node [shape=box];"]
-    return "\n".join([*head, *lines, *edges[:MOST_EDGES], "}"]) + "\n"
 
 
 def demand_document(demand: Demand) -> dict[str, Any]:

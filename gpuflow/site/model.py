@@ -1,32 +1,36 @@
 """The site document: what one cluster calls the things that pipelines ask for. The platform team writes it, once.
 
 A site is loaded from a file or by a preset's name. `extends` names what it builds on; own keys win, maps are merged.
-`site_schema` is the JSON Schema of `kind: Site`, for editors.
+`site_schema` is the JSON Schema of `kind: Site`, for editors. To every pipeline a site adds whom it alerts, which codes
+it silences, and warnings about its own secrets.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 
 from gpuflow.catalog.catalog import FormName, UnknownGpu, model
 from gpuflow.core import files, yaml_tree
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.engines import AIRFLOW, ARGO, KUBEFLOW, engine_names
-from gpuflow.site.gangs import Gangs
+from gpuflow.runtime.gangs.kinds import WORDS, word_of
 from gpuflow.spec.container import EnvField
 from gpuflow.spec.engine_options.argo import PodGC, Ttl
 from gpuflow.spec.loading import read_bytes, require_kind
 from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, OneOrMore, QuantityField, Str, problem
 from gpuflow.spec.names import DataKey, EnvName, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey, SiteName
 from gpuflow.spec.notify import Alert
-from gpuflow.spec.policies import Toleration
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.policies import Toleration, check_resources
 from gpuflow.spec.problems import SilencedCode, Source, problems
+from gpuflow.spec.rules.remarks import secrets_in_text, without_codes
 from gpuflow.spec.rules.step_rules import form_problem
 from gpuflow.spec.storage_paths import STORE_HINT, text_fault
 
@@ -128,6 +132,86 @@ class TopologySpelling(Model):
     queues: tuple[LabelValue, ...] = ()
     """LocalQueues whose flavors carry a Kueue Topology with these labels: there a gang with `topology.same` asks Kueue
     for its place; in all others it asks the scheduler, by affinity."""
+
+
+GangWord = Literal["jobset", "trainjob", "pytorchjob", "mpijob", "volcano"]
+SchedulerWord = Literal["volcano"]
+
+
+def _kind(word: Any) -> Any:
+    """A kind that gangs can be. Others are refused by name."""
+    if not isinstance(word, str) or word in get_args(GangWord):
+        return word
+    hint = f"write one of {', '.join(get_args(GangWord))}"
+    raise problem("GF408", f"a gang cannot be a {word[:60]!r}: gpuflow does not know it", hint)
+
+
+def _scheduler(word: Any) -> Any:
+    """A scheduler that knows gangs. Others are refused by name."""
+    if not isinstance(word, str) or word in get_args(SchedulerWord):
+        return word
+    raise problem("GF416", *scheduler_problem("jobset", word))
+
+
+def scheduler_problem(kind: str, scheduler: str) -> tuple[str, str]:
+    """Why gangs of a kind cannot have a scheduler, and the way out."""
+    if scheduler not in get_args(SchedulerWord):
+        text = f"how {scheduler[:60]!r} schedules a gang, gpuflow does not know"
+        return text, f"write {' or '.join(get_args(SchedulerWord))}, or name it in the step: kubernetes.scheduler"
+    if kind == scheduler:
+        text = f"{scheduler} schedules its own Jobs anyway: nothing is left for gangs.scheduler to say"
+        return text, "remove gangs.scheduler, or write kind: jobset to have JobSets whose pods Volcano places"
+    text = f"{scheduler} is for gangs that are a jobset; of a {kind} gpuflow makes no PodGroup"
+    return text, "write kind: jobset, or remove gangs.scheduler"
+
+
+class GangNetwork(Model):
+    """What pods with GPUs get for the fast network between them, when they are ranks of a gang."""
+
+    resources: dict[LabelKey, QuantityField] = {}
+    """Devices of the network, for each pod: {rdma/hca: 8}, {vpc.amazonaws.com/efa: 32}. A step's own
+    kubernetes.resources win."""
+    capabilities: tuple[Str, ...] = ()
+    """What the program may do beyond the restricted standard: [IPC_LOCK], to pin memory for RDMA."""
+    env: dict[EnvName, EnvField] = {}
+    """Variables such as NCCL_IB_HCA. The step's own win."""
+    annotations: dict[LabelKey, Str] = {}
+    """Annotations of the pod, such as k8s.v1.cni.cncf.io/networks. The step's own win."""
+    shm: QuantityField | None = None
+    """Size of /dev/shm where the step says none."""
+
+    @model_validator(mode="after")
+    def _check_resources(self) -> GangNetwork:
+        check_resources(self.resources)
+        return self
+
+
+class Gangs(Model):
+    """What gangs are in this cluster, and the small pods that look after them."""
+
+    image: Str | None = None
+    """An image with Python, and with gpuflow-run unless that is mounted; default: the image of the step."""
+    service_account: ObjectName | None = None
+    """The account that may create JobSets and read their pods; gpuflow site gang prints its Role."""
+    kind: Annotated[GangWord, BeforeValidator(_kind)] = "jobset"
+    """The kind of object that each attempt of a gang is: a JobSet, a TrainJob of Kubeflow Trainer, a PyTorchJob of
+    Kubeflow's training operator, an MPIJob of its MPI operator, or a Job of Volcano."""
+    scheduler: Annotated[SchedulerWord | None, BeforeValidator(_scheduler)] = None
+    """Who places the pods of a JobSet, all of them or none, in queues of its own: volcano. Each attempt then has a
+    PodGroup of Volcano's. Default: the cluster's scheduler, and queues of Kueue."""
+    network: GangNetwork | None = None
+    """The fast network between the ranks of a gang, said once for all of them."""
+
+    @property
+    def made_as(self) -> str:
+        """The word for the kind with its scheduler, by which `gang_kinds` knows it."""
+        return word_of(self.kind, self.scheduler)
+
+    @model_validator(mode="after")
+    def _check_scheduler(self) -> Gangs:
+        if self.scheduler is not None and self.made_as not in WORDS:
+            raise problem("GF416", *scheduler_problem(self.kind, self.scheduler), at=("scheduler",))
+        return self
 
 
 class Identity(Model):
@@ -427,7 +511,12 @@ class Site(Model):
     @classmethod
     def load(cls, name: str = "nvidia") -> Site:
         """A site from a file, or a preset by its name."""
-        return load_site(name)
+        if name in presets():
+            return _preset(name)
+        if not Path(name).exists() and "/" not in name and not name.endswith((".yaml", ".yml", ".json")):
+            hint = did_you_mean(name, presets())
+            raise fail("GF212", f'"{name}" is neither a preset nor a file', where=Where(name), hint=hint)
+        return _site(_tree(Path(name), ()), name)
 
 
 _PRESETS = Path(__file__).parent / "presets"
@@ -436,17 +525,6 @@ _PRESETS = Path(__file__).parent / "presets"
 def presets() -> tuple[str, ...]:
     """The names of the sites that come with gpuflow."""
     return tuple(sorted(path.stem for path in _PRESETS.glob("*.yaml")))
-
-
-def load_site(name: str) -> Site:
-    """A site from a file, or a preset by its name."""
-    if name in presets():
-        return _preset(name)
-    if not Path(name).exists() and "/" not in name and not name.endswith((".yaml", ".yml", ".json")):
-        raise fail(
-            "GF212", f'"{name}" is neither a preset nor a file', where=Where(name), hint=did_you_mean(name, presets())
-        )
-    return _site(_tree(Path(name), ()), name)
 
 
 @cache
@@ -545,3 +623,28 @@ def site_schema() -> dict[str, Any]:
     schema["properties"] = {**dict(list(properties.items())[:2]), "extends": extends, **properties}
     schema["required"] = ["apiVersion", "kind"]
     return schema
+
+
+def alerts_of(pipeline: Pipeline, site: Site) -> tuple[Alert, ...]:
+    """The pipeline's own first. An empty list in the pipeline un-says the site's; one said twice is sent once."""
+    if pipeline.notify == ():
+        return ()
+    found: list[Alert] = []
+    for alert in (*(pipeline.notify or ()), *site.notify):
+        if alert not in found:
+            found.append(alert)
+    return tuple(found)
+
+
+def exposed_in_site(site: Site) -> list[Finding]:
+    """A warning when a place where things are kept holds a password: it stands in every artifact."""
+    where, runtime = Where(site.source.file), site.runtime
+    return [
+        *secrets_in_text("runtime.state of the site", runtime.state, where),
+        *secrets_in_text("runtime.artifacts of the site", runtime.artifacts, where),
+    ]
+
+
+def without_site_silenced(site: Site, findings: Iterable[Finding]) -> list[Finding]:
+    """The findings without those that the site silences, and one line that counts them."""
+    return without_codes(site.silence, findings, site.source.locate(("silence",), False))

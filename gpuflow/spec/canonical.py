@@ -159,7 +159,7 @@ def _model(model: Model) -> Model:
 def _pipeline(written: Pipeline) -> Pipeline:
     pipeline = cast(Pipeline, _model(written))
     if pipeline is not written:
-        pipeline._effective = {}  # what is known of the steps as written is asked for again
+        pipeline._effective = dict(written._effective)  # the steps that are in order already are the same
     names = order(edges(pipeline))
     if names == list(pipeline.steps) and not pipeline.silence:
         return pipeline

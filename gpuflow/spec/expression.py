@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuflow.core.operator_parser import Parser, Token
+from gpuflow.spec.params import a
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 
 Operand = ParamRef | OutputRef | ItemRef
@@ -219,20 +220,21 @@ def _reference(word: str, offset: int) -> Operand:
     raise ExpressionError(text, offset, "spell it out: steps.STEP.OUTPUT, params.NAME or item.NAME; quote text")
 
 
+def _parts(tree: Expression) -> tuple[Expression, ...]:
+    """What an expression is made of, left to right."""
+    if isinstance(tree, Compare):
+        return tree.left, tree.right
+    if isinstance(tree, Logic):
+        return tree.terms
+    return (tree.value,) if isinstance(tree, Member) else (tree.term,) if isinstance(tree, Not) else ()
+
+
 def references(tree: Expression) -> Iterator[Reference]:
     """All references, left to right."""
     if isinstance(tree, Reference):
         yield tree
-    elif isinstance(tree, Compare):
-        yield from references(tree.left)
-        yield from references(tree.right)
-    elif isinstance(tree, Member):
-        yield from references(tree.value)
-    elif isinstance(tree, Logic):
-        for term in tree.terms:
-            yield from references(term)
-    elif isinstance(tree, Not):
-        yield from references(tree.term)
+    for part in _parts(tree):
+        yield from references(part)
 
 
 def compared_texts(tree: Expression | None) -> Iterator[tuple[Reference, str]]:
@@ -243,11 +245,9 @@ def compared_texts(tree: Expression | None) -> Iterator[tuple[Reference, str]]:
                 yield one, other.value
     elif isinstance(tree, Member) and isinstance(tree.value, Reference):
         yield from ((tree.value, each.value) for each in tree.options if isinstance(each.value, str))
-    elif isinstance(tree, Logic):
-        for term in tree.terms:
-            yield from compared_texts(term)
-    elif isinstance(tree, Not):
-        yield from compared_texts(tree.term)
+    elif tree is not None:
+        for part in _parts(tree):
+            yield from compared_texts(part)
 
 
 def asks_item(tree: Expression | None) -> bool:
@@ -279,7 +279,7 @@ def infer(tree: Expression, type_of: Callable[[Reference], str]) -> str:
 def _want_bool(term: Expression, type_of: Callable[[Reference], str], operator: str) -> None:
     kind = infer(term, type_of)
     if kind != "bool":
-        text = f'"{operator}" needs true or false, but {render(term)} is {_a(kind)}'
+        text = f'"{operator}" needs true or false, but {render(term)} is {a(kind)}'
         hint = f"compare it, for example {render(term)} {'> 0' if kind in _NUMBERS else '!= ' + repr('')}"
         raise ExpressionError(text, term.offset, hint, "GF162")
 
@@ -294,14 +294,10 @@ def _require_comparable(left: str, right: str, operator: str, offset: int) -> No
         )
     if (left in _NUMBERS) != (right in _NUMBERS) or (left not in _NUMBERS and left != right):
         raise ExpressionError(
-            f'"{operator}" compares {_a(left)} with {_a(right)}', offset, "compare values of one type", "GF162"
+            f'"{operator}" compares {a(left)} with {a(right)}', offset, "compare values of one type", "GF162"
         )
     if operator in ("<", "<=", ">", ">=") and left not in _NUMBERS:
-        raise ExpressionError(f'"{operator}" orders numbers only, not {_a(left)}', offset, "use == or !=", "GF162")
-
-
-def _a(kind: str) -> str:
-    return ("an " if kind[0] in "aeiou" else "a ") + kind
+        raise ExpressionError(f'"{operator}" orders numbers only, not {a(left)}', offset, "use == or !=", "GF162")
 
 
 def _literal_type(value: object) -> str:

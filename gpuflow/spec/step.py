@@ -283,7 +283,8 @@ def effective(step: Step, defaults: Settings | None, labels: Mapping[str, str] |
         return step
     changes: dict[str, Any] = {}
     unsaid = step.nulls
-    for name, fallback in defaults.__dict__.items():
+    for name in defaults.model_fields_set:
+        fallback = getattr(defaults, name)
         if fallback is None or (not fallback and isinstance(fallback, tuple | dict)) or (name,) in unsaid:
             continue
         own = getattr(step, name)

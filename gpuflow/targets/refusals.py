@@ -14,7 +14,7 @@ from gpuflow.core.caching import ByType, content_of
 from gpuflow.core.errors import Finding, Where
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.site import Site
-from gpuflow.site.policy import alerts_of
+from gpuflow.site.model import alerts_of
 from gpuflow.spec.fan_out import product_of, written_sizes
 from gpuflow.spec.model import Model
 from gpuflow.spec.notify import Alert

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
@@ -19,6 +20,15 @@ def keywords_of(step: Step) -> Iterator[tuple[ParamRef | OutputRef, str]]:
     for ref in refs:
         is_shared = counts[ref.name] > 1 or keyword.iskeyword(ref.name)
         yield ref, f"{ref.step.replace('-', '_')}_{ref.name}" if isinstance(ref, OutputRef) and is_shared else ref.name
+
+
+def refuse_unfit(name: str, step: Step, flow: Mapping[str, str], claims: str) -> None:
+    """Raise for a name that is none, for a step that runs nothing, and for flow: `refuse_flow`."""
+    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?", name):
+        text = f'"{name}" is not a step name that every engine accepts'
+        raise fail("GF131", text, hint="lower-case letters, digits and '-'")
+    refuse_nothing(step)
+    refuse_flow(step, flow, claims)
 
 
 def refuse_nothing(step: Step) -> None:

@@ -20,12 +20,12 @@ from gpuflow.core import gc_pause
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Rule, Unsound, install_line
 from gpuflow.core.version import __version__
 from gpuflow.engines import NO_ENGINE, EngineFacts, engine_names, load_engine
-from gpuflow.plan import Plan, PlannedStep, Restarts, plan_of, planned_step, supervision_of
+from gpuflow.plan import Plan, Restarts, plan_of, planned_step, supervision_of
 from gpuflow.pod import pod_notes, pod_of
 from gpuflow.pod.launcher import site_gang_account
 from gpuflow.runtime import bundle
 from gpuflow.site import Site
-from gpuflow.site.policy import exposed_in_site, without_site_silenced
+from gpuflow.site.model import exposed_in_site, without_site_silenced
 from gpuflow.spec.canonical import digest_of_meaning, meaning_of
 from gpuflow.spec.pipeline import Pipeline, changed_steps
 from gpuflow.spec.rules.pipeline_rules import broken_rules
@@ -346,18 +346,16 @@ def site_notes(plan: Plan, restarts: Restarts = "by cause") -> list[Finding]:
     notes, site = [], plan.site
     vain = [each for each in plan.steps if each.step.spot and each.step.spot.mode in ("allow", "prefer")]
     if vain and not site.spot.labels:
-        text = f'spot has no effect ({_join_steps(vain)}): site "{site.name}" does not say what a spot node is'
+        names = named_steps(tuple(each.name for each in vain))
+        text = f'spot has no effect ({names}): site "{site.name}" does not say what a spot node is'
         notes.append(Finding("GF305", text, vain[0].where(), "set spot.labels in the site", "note"))
     kept = [each for each in plan.containers if supervision_of(each.step, site, restarts).is_supervised]
     if kept and site.runtime.delivery == "image":
-        text = f"{_join_steps(kept)} {'need' if len(kept) > 1 else 'needs'} gpuflow-run in the image"
+        names = named_steps(tuple(each.name for each in kept))
+        text = f"{names} {'need' if len(kept) > 1 else 'needs'} gpuflow-run in the image"
         hint = "install gpuflow in it, or set runtime.delivery: config-map in the site and apply `gpuflow site runtime`"
         notes.append(Finding("GF307", text, kept[0].where(), hint, "note"))
     return notes
-
-
-def _join_steps(steps: list[PlannedStep]) -> str:
-    return named_steps(tuple(each.name for each in steps))
 
 
 def _supervisor(request: Request) -> list[str]:

@@ -23,7 +23,6 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.kubeflow import target
 from gpuflow.targets.kubeflow.facts import KubeflowOptions
-from gpuflow.targets.kubeflow.installation import fs_group_patch
 from gpuflow.targets.target import Request, compile_with
 from tests.cluster import kubeflow as backend
 from tests.cluster.cluster import Cluster
@@ -87,7 +86,7 @@ steps:
 WAYS: dict[str, dict[str, Any]] = {
     "stock": {},
     "workflow": {"securityContext": {"fsGroup": 1000}},
-    "templates": fs_group_patch(Site.load("nvidia")),
+    "templates": {"templateDefaults": {"securityContext": {"fsGroup": 1000}}},
     "pods": {"podSpecPatch": {"securityContext": {"fsGroup": 1000}}},
 }
 """Where an administrator could set the group, as parts of COMPILED_PIPELINE_SPEC_PATCH."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import gpuflow
 from gpuflow.checker.report import Report
-from gpuflow.site import load_site
+from gpuflow.site import Site
 from gpuflow.site.model import Gangs, TopologySpelling
 
 RACK, HOST, PRODUCT = "cloud.com/rack", "kubernetes.io/hostname", "nvidia.com/gpu.product"
@@ -105,7 +105,7 @@ def check(given: gpuflow.Pipeline, *objects: dict[str, Any], queues: tuple[str, 
         "topology": TopologySpelling(rack=RACK, queues=queues),
         "gangs": Gangs(service_account="gpuflow-gang"),
     }
-    return gpuflow.check(given, [*objects, IDLE], site=load_site("nvidia").model_copy(update=fields), engine="argo")
+    return gpuflow.check(given, [*objects, IDLE], site=Site.load("nvidia").model_copy(update=fields), engine="argo")
 
 
 def words(report: Report) -> str:

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ..runtime.gangs import free_port
+from ..runtime.harness import free_port
 from .cluster import Cluster
 from .faults import Faults
 from .fixtures import AnyCluster

@@ -8,6 +8,9 @@ from typing import TypeVar
 
 Seen = TypeVar("Seen")
 
+LEAST = 300.0
+"""Seconds, at least, on a machine of any speed: a limit only ends what hangs."""
+
 
 class TooLate(AssertionError):
     """What was awaited did not happen in time."""
@@ -22,6 +25,7 @@ def until(
     otherwise: Callable[[], object] | None = None,
 ) -> Seen:
     """Call `look` until it returns something true, and return that; `otherwise` words the failure."""
+    timeout = max(timeout, LEAST)
     deadline = time.monotonic() + timeout
     while True:
         if seen := look():

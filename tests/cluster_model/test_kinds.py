@@ -13,7 +13,7 @@ import yaml
 from gpuflow.checker.snapshot.validation import validate
 from gpuflow.cluster import read_cluster
 from gpuflow.cluster.fields import FIELDS, OTHER_VERSIONS, unknown_fields
-from gpuflow.cluster.kinds import HARMLESS_BY_GROUP, MODELED
+from gpuflow.cluster.kinds import HARMLESS_BY_GROUP, KNOWN
 from gpuflow.cluster.model import parts_of
 from gpuflow.core import yaml_tree
 from gpuflow.kubernetes.resources import BadField
@@ -47,8 +47,7 @@ def test_every_example_of_kueue_loads_and_every_object_of_it_is_there(path: Path
     documents = [document for document in yaml.safe_load_all(path.read_text()) if document]
     assert [item.kind for item in cluster.objects] == [document["kind"] for document in documents]
     assert [stray for item in cluster.objects for stray in unknown_fields(item.kind, item.body)] == []
-    known = {kind for table in (MODELED, HARMLESS_BY_GROUP) for kinds in table.values() for kind in kinds.split()}
-    assert set(cluster.kinds()) <= known | NAMED_ONLY
+    assert set(cluster.kinds()) <= {kind for kind, _ in KNOWN} | NAMED_ONLY
 
 
 @corpus

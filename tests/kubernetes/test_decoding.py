@@ -22,7 +22,8 @@ from gpuflow.kubernetes.resources import BadField
 from gpuflow.quantity import Quantity
 
 TYPES: tuple[type[Object], ...] = (
-    objects.Node, objects.BoundPod, objects.PodParts, ClusterQueueSpec, CohortSpec, LocalQueueSpec,
+    objects.Node, objects.BoundPod, objects.PodParts, objects.PodTemplate, objects.ResourceQuotaSpec,
+    objects.ResourceQuotaStatus, objects.LimitRangeSpec, ClusterQueueSpec, CohortSpec, LocalQueueSpec,
 )  # fmt: skip
 WORDS = ("", "1", "-1", "0.5", "Never", "Any", "None", "a", "\ud800")
 SCALARS: list[Any] = [None, True, 0, -1, 10**30, 0.5, yaml_tree.Int(4), yaml_tree.Float(0.5), *WORDS]

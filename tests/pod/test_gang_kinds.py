@@ -2,7 +2,7 @@
 
 Each kind has a row in every table here.
 
-Tests gpuflow/kubernetes/labels.py, gpuflow/pod/gang_kinds.py, gpuflow/pod/launcher.py and gpuflow/site/gangs.py.
+Tests gpuflow/kubernetes/labels.py, gpuflow/pod/gang_kinds.py, gpuflow/pod/launcher.py and gpuflow/site/model.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gpuflow.runtime.gangs.attempt_object import Gang, Names
 from gpuflow.runtime.gangs.kinds import GROUP, KINDS, WORDS, kind_of, word_of
 from gpuflow.runtime.gangs.later_attempts import Changes, EarlierAttempts
 from gpuflow.site import Site
-from gpuflow.site.gangs import GangWord, SchedulerWord
+from gpuflow.site.model import GangWord, SchedulerWord
 from gpuflow.spec.loading import loads
 
 from ..gang_words import said

@@ -11,8 +11,8 @@ from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.plan import plan_of, planned_step
-from gpuflow.pod import pod_for
-from gpuflow.pod.build import leader_pod
+from gpuflow.pod import Engine, pod_for
+from gpuflow.pod.build import leader_pod, made_pod
 from gpuflow.pod.gang import gang_object
 from gpuflow.pod.later_attempts import EarlierAttempts, changes_of
 from gpuflow.pod.notes import pod_notes
@@ -35,7 +35,7 @@ def pipeline(leader: str, more: str = GPUS, rendezvous: str = "env") -> Any:
 def both(given: Any, site: Site = SITE) -> tuple[dict[str, Any], dict[str, Any]]:
     leader = leader_pod(planned_step(given, "train", site))
     assert leader is not None
-    return leader, pod_for(given, "train", site)
+    return leader.manifest, pod_for(given, "train", site)
 
 
 def main(pod: dict[str, Any]) -> dict[str, Any]:
@@ -221,7 +221,9 @@ def test_later_attempts_change_each_in_its_own_way() -> None:
     given = pipeline(NO_GPU, GPUS + retry)
     leader, worker = both(given, GKE)
     off = [
-        changes_of(planned_step(given, "train", GKE), leads=leads).pod(pod, EarlierAttempts(1, 1))["spec"]
+        changes_of(made_pod(planned_step(given, "train", GKE), None, Engine(leads=leads))).pod(
+            pod, EarlierAttempts(1, 1)
+        )["spec"]
         for leads, pod in ((True, leader), (False, worker))
     ]
     assert [each["containers"][0]["resources"]["limits"]["memory"] for each in off] == ["8Gi", "48Gi"]

@@ -93,7 +93,7 @@ def test_others_get_nothing_of_it(site: Site, lines: tuple[str, ...]) -> None:
 def test_a_leader_without_gpus_gets_nothing_of_it_and_its_workers_do(site: Site) -> None:
     given = pipeline("gpu: 8", "gang: {workers: 3, leader: {gpu: null}}")
     leader = leader_pod(planned_step(given, "train", site))
-    assert leader is not None and "rdma" not in repr(leader)
+    assert leader is not None and "rdma" not in repr(leader.manifest)
     assert "rdma/hca" in repr(pod_for(given, "train", site))
 
 

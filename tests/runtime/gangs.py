@@ -12,14 +12,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.runtime.harness import eventually, start
+from tests.runtime.harness import eventually, free_port, start
 
 QUICK = "beat=0.2,lost=3,settle=4,linger=0.8"
-
-
-def free_port() -> int:
-    with socket.create_server(("", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class Gang:
@@ -56,7 +51,7 @@ class Gang:
         self.start(*words)
         return self.codes()
 
-    def codes(self, seconds: float = 60.0) -> dict[int, int]:
+    def codes(self, seconds: float = 120.0) -> dict[int, int]:
         """Every rank's exit code."""
         until = time.monotonic() + seconds
         return {rank: each.wait(max(0.1, until - time.monotonic())) for rank, each in sorted(self.ranks.items())}
@@ -86,7 +81,7 @@ class Gang:
         if not hasattr(self, "_said"):
             # All at once: a rank whose output nobody reads waits, and the others for it.
             with ThreadPoolExecutor(len(self.ranks)) as readers:
-                found = readers.map(lambda process: process.communicate(timeout=60), self.ranks.values())
+                found = readers.map(lambda process: process.communicate(timeout=120), self.ranks.values())
                 self._said = dict(zip(self.ranks, found, strict=True))
         return self._said
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from gpuflow.runtime import bundle
 
@@ -103,3 +108,51 @@ def _is_true(true: Callable[[], object]) -> bool:
         return bool(true())
     except FileNotFoundError:
         return False
+
+
+def again(folder: Path, test: Callable[[Path], object], tries: int = 5) -> None:
+    """For what happens at a moment, which a busy machine may miss: in one of a few tries it must be as it should be.
+    Each has a folder of its own."""
+    for number in range(1, tries + 1):
+        own = folder / f"try-{number}"
+        own.mkdir()
+        try:
+            test(own)
+            return
+        except AssertionError:
+            if number == tries:
+                raise
+            end_started()
+
+
+def hears_term(process: subprocess.Popen[Any]) -> bool:
+    """Whether a supervisor is so far that it holds SIGTERM back: before, the signal would just end it."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    blocked = next(line for line in status.splitlines() if line.startswith("SigBlk:")).split()[1]
+    return bool(int(blocked, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def clock_of_files_ticks(folder: Path) -> None:
+    """Return when what is written next is younger than what was written before, as the file system sees it."""
+    probe = folder.parent / f"{folder.name}.clock"
+
+    def now() -> int:
+        probe.write_text("")
+        return probe.stat().st_ctime_ns
+
+    before = now()
+    eventually(lambda: now() > before)
+    probe.unlink()
+
+
+_PORTS = itertools.count(os.getpid() * 211)
+
+
+def free_port() -> int:
+    """A port that nobody listens on. It lies below those that the system gives to connections, and no other test of
+    this process gets it."""
+    while True:
+        port = 10_000 + next(_PORTS) % 20_000
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("", port))
+            return port

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,13 +15,9 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.runtime.harness import free_port
+
 BUCKET = "gpuflow-test"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def command(server: str, port: int, folder: Path, *, volumes: int = 20, volume_megabytes: int = 64) -> list[str]:
@@ -58,7 +53,7 @@ def started(words: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGKILL)
-        server.wait(20)
+        server.wait(120)
 
 
 @contextlib.contextmanager

@@ -58,7 +58,7 @@ def test_an_older_attempt_that_ends_late_changes_nothing_that_is_kept(tmp_path: 
     assert new.returncode == 0, new.stderr
     before = kept(tmp_path)
     (tmp_path / "go").touch()
-    assert old.wait(30) == 75
+    assert old.wait(120) == 75
     assert kept(tmp_path) == before == {"000002/w": "2\n"}
 
 
@@ -206,24 +206,25 @@ def test_storage_that_fails_for_a_while_after_the_command_loses_nothing(tmp_path
 def test_told_to_stop_after_the_command_it_tries_until_the_grace_is_over(
     heals: bool, tmp_path: Path, state: tuple[str, ...]
 ) -> None:
-    options = ("--artifact", f"m={tmp_path}/kept", "--grace", "4s", "--storage-timeout", "30s")
+    options = ("--artifact", f"m={tmp_path}/kept", "--grace", "60s" if heals else "4s", "--storage-timeout", "10m")
     blocked = f"rm -rf {tmp_path}/kept; echo not a directory >{tmp_path}/kept"
-    process = start(*state, *options, *shell(f"{WRITE}; {blocked}; touch {tmp_path}/ended"))
+    process = start(*state, *options, *shell(f"echo $$; {WRITE}; {blocked}; touch {tmp_path}/ended"))
+    assert process.stdout is not None and process.stderr is not None
+    command = int(process.stdout.readline())
     eventually(lambda: (tmp_path / "ended").exists())
-    time.sleep(0.5)
+    eventually(lambda: not Path(f"/proc/{command}").exists())
+    time.sleep(2)  # it knows of the end now, and tries to keep the output
     began = time.monotonic()
     process.send_signal(signal.SIGTERM)
     timer = unblock_after(1.0, tmp_path / "kept") if heals else None
-    code = process.wait(30)
-    took = time.monotonic() - began
-    assert process.stderr is not None
+    code = process.wait(120)
     if timer is not None:
         timer.join()
         assert code == 0, process.stderr.read()
         assert marker(tmp_path).exists()
     else:
         assert code == 75
-        assert 2.5 < took < 15, "the grace, not the 30 s that storage has"
+        assert time.monotonic() - began > 2.5, "the grace is used"
         assert "told to stop after the command had ended with 0" in process.stderr.read()
 
 
@@ -247,7 +248,7 @@ def test_an_artifact_that_is_damaged_in_the_store_is_not_given_again(tmp_path: P
     shutil.rmtree(tmp_path / "o")
     (file,) = (tmp_path / "state").rglob("files/m")
     file.write_text("2\n")
-    done = run(*options, "--storage-timeout", "1s", *shell("echo ran"))
+    done = run(*options, "--storage-timeout", "5s", *shell("echo ran"))
     assert (done.returncode, done.stdout) == (78, "")
     assert "do not match its manifest" in done.stderr
     assert not (tmp_path / "o" / "m").exists()
@@ -289,7 +290,7 @@ def test_a_pipe_in_the_place_of_an_output_that_is_given_again_is_not_waited_for(
     (tmp_path / "m").unlink()
     os.mkfifo(tmp_path / "m")
     again = start(*options, *shell("echo ran"))
-    assert again.wait(30) == 0
+    assert again.wait(120) == 0
     assert (tmp_path / "m").read_text() == "trained\n"
 
 

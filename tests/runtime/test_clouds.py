@@ -27,9 +27,9 @@ from gpuflow.runtime.stores import local_files
 from gpuflow.runtime.stores.fsspec_store import Remote
 from gpuflow.runtime.stores.open import open_store
 from gpuflow.runtime.stores.store import StorageError, Store
-from tests.runtime.harness import run, shell
+from tests.runtime.harness import free_port, run, shell
 from tests.runtime.racing import one_of_many_creates
-from tests.runtime.servers import BUCKET, answers, free_port, started
+from tests.runtime.servers import BUCKET, answers, started
 
 pytestmark = pytest.mark.clouds
 ACCOUNT, KEY = "devstoreaccount1", "Z3B1Zmxvdy10ZXN0LWtleQ=="

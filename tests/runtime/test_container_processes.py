@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from tests.runtime.stage import Stage
 def stopped(process: subprocess.Popen[str], stage: Stage) -> str:
     """Tell the supervisor to stop: it ends with 75, nobody is left. Its own words."""
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=40)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 75, errors
     assert stage.alive() == []
     return errors
@@ -34,10 +33,8 @@ WORKERS = [{"name": f"worker{n}", "kind": "handles"} for n in range(2)]
 
 
 def test_a_plain_program_is_told(stage: Stage) -> None:
-    began = time.monotonic()
-    process = stage.start("main", "--", *stage.words({"name": "main", "kind": "deaf"}))
+    process = stage.start("main", "--grace", "10m", "--", *stage.words({"name": "main", "kind": "deaf"}))
     assert "the command ended with 143" in stopped(process, stage)
-    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize("kind", ["listens", "handles"])
@@ -73,24 +70,22 @@ def test_multiprocessing_workers_are_not_told(stage: Stage) -> None:
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=30)[0] == "batch 2\n"
+    assert process.communicate(timeout=120)[0] == "batch 2\n"
     assert process.returncode == 75
     assert stage.alive() == []
 
 
 def test_where_nobody_hears_everybody_is_told(stage: Stage) -> None:
-    began = time.monotonic()
     other = {"name": "other", "kind": "deaf", "session": True}
     main = {"name": "main", "kind": "deaf", "children": [other]}
-    stopped(stage.start("main other", "--grace", "60s", "--", *stage.words(main)), stage)
-    assert time.monotonic() - began < 20
+    stopped(stage.start("main other", "--grace", "10m", "--", *stage.words(main)), stage)
 
 
 def test_a_shell_and_what_it_runs_are_told(stage: Stage) -> None:
     main = stage.line({"name": "main", "kind": "listens", "save": 0.3, "children": WORKERS})
     process = stage.start("main worker0 worker1", *shell(f"{main}; echo next command"))
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=30)[0] == ""
+    assert process.communicate(timeout=120)[0] == ""
     assert (process.returncode, stage.alive()) == (75, [])
     assert stage.what("main") == ["told", "saved"]
     assert stage.what("worker0") == []
@@ -111,7 +106,7 @@ def test_a_script_with_a_pipe_keeps_its_pipe_until_the_save_is_done(stage: Stage
     script.chmod(0o755)
     process = stage.start("main helper worker0 worker1", "--", str(script))
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=30)[0] == ""
+    assert process.communicate(timeout=120)[0] == ""
     assert (process.returncode, stage.alive()) == (75, [])
     assert stage.what("main") == ["told", "saved"]
     assert stage.what("worker0") == []
@@ -124,7 +119,7 @@ def test_a_script_that_traps_the_signal_does_not_keep_it_from_its_program(stage:
     script.chmod(0o755)
     process = stage.start("main", "--", str(script))
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=30)[0] == "trapped\n"
+    assert process.communicate(timeout=120)[0] == "trapped\n"
     assert (process.returncode, stage.alive()) == (75, [])
     assert stage.what("main") == ["told", "saved"]
 
@@ -144,9 +139,7 @@ def test_a_launcher_is_told_after_its_listeners_have_left(patience: float, stage
 def test_a_launcher_that_stays_without_its_listeners_is_told(stage: Stage) -> None:
     other = {"name": "other", "kind": "handles"}
     launcher = {"name": "launcher", "kind": "forwards", "children": [RANKS[0], other]}
-    began = time.monotonic()
-    stopped(stage.start("launcher rank0 other", "--grace", "60s", "--", *stage.words(launcher)), stage)
-    assert time.monotonic() - began < 20
+    stopped(stage.start("launcher rank0 other", "--grace", "10m", "--", *stage.words(launcher)), stage)
     assert stage.what("launcher") == ["told"]
     assert stage.what("other") == ["told", "saved"]
 
@@ -154,7 +147,7 @@ def test_a_launcher_that_stays_without_its_listeners_is_told(stage: Stage) -> No
 def test_a_launcher_that_waits_for_ever_is_told_before_the_time_is_over(stage: Stage) -> None:
     stubborn = {"name": "rank", "kind": "listens", "save": 30}
     launcher = {"name": "launcher", "kind": "forwards", "patience": 0.1, "children": [stubborn]}
-    process = stage.start("launcher rank", "--grace", "4s", "--", *stage.words(launcher))
+    process = stage.start("launcher rank", "--grace", "8s", "--", *stage.words(launcher))
     stopped(process, stage)
     assert stage.what("launcher") == ["told"]
 
@@ -170,7 +163,7 @@ def test_a_launcher_without_listeners_forwards_by_itself(session: bool, stage: S
 
 def test_a_supervisor_inside_another_is_told_and_tells_its_own(stage: Stage) -> None:
     main = stage.words({"name": "main", "kind": "listens", "children": WORKERS})
-    inner = [sys.executable, "-m", "gpuflow.runtime.supervise.main", "--grace", "5s", "--", *main]
+    inner = [sys.executable, "-m", "gpuflow.runtime.supervise.main", "--grace", "20s", "--", *main]
     stopped(stage.start("main worker0 worker1", "--", *inner), stage)
     assert stage.what("main") == ["told", "saved"]
     assert stage.what("worker0") == []
@@ -189,7 +182,7 @@ def test_other_signals_go_to_those_who_hear_them(stage: Stage) -> None:
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGUSR1)
-    assert process.communicate(timeout=30)[0] == "worker None\n"
+    assert process.communicate(timeout=120)[0] == "worker None\n"
     assert process.returncode == 7
     assert stage.alive() == []
 
@@ -251,9 +244,7 @@ def test_a_process_that_becomes_another_program_just_now_is_still_known_by_its_m
 
 def test_a_stray_that_ignores_the_notice_ends_with_the_attempt(stage: Stage) -> None:
     main = {"name": "main", "kind": "handles", "children": [DEAF_TO_ALL]}
-    began = time.monotonic()
-    stopped(stage.start("main stray", "--grace", "60s", "--", *stage.words(main)), stage)
-    assert time.monotonic() - began < 20
+    stopped(stage.start("main stray", "--grace", "10m", "--", *stage.words(main)), stage)
     assert stage.what("main") == ["told", "saved"]
 
 
@@ -271,7 +262,7 @@ def test_workers_of_a_killed_supervisor_are_ended_before_the_next_attempt(direct
     launcher = {"name": "launcher", "kind": "forwards", "children": ranks}
     first = stage.start("launcher rank0 rank1", *where, "--", *stage.words(launcher))
     first.kill()
-    first.wait(30)
+    first.wait(120)
     os.kill(stage.pid("launcher"), signal.SIGKILL)
     eventually(lambda: len(stage.alive()) == 2)
     done = run(*where, *shell("true"))
@@ -288,7 +279,7 @@ def test_a_program_whose_supervisor_lives_is_left_alone(stage: Stage) -> None:
     assert "still alive" not in done.stderr
     assert first.poll() is None
     first.send_signal(signal.SIGTERM)
-    assert first.wait(30) == 75
+    assert first.wait(120) == 75
     assert stage.what("main") == ["told", "saved"]
 
 

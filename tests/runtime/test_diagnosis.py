@@ -65,7 +65,7 @@ def test_a_program_over_its_memory_limit_is_out_of_memory(small_memory: Path) ->
     inside = words(*python("x = bytearray(400 << 20); x[::4096] = b'x' * len(x[::4096])"))
     join = f'echo $$ >{small_memory}/cgroup.procs && exec "$@"'
     done = subprocess.run(
-        ["sh", "-c", join, "sh", *inside], env=environment(), capture_output=True, text=True, timeout=60
+        ["sh", "-c", join, "sh", *inside], env=environment(), capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 137, done.stderr
     assert "out of memory: exit code 137: it was over its memory limit" in done.stderr

@@ -62,7 +62,7 @@ def test_a_directory_that_a_living_stranger_uses_is_refused_with_both_names(tmp_
     assert "--own-folder" in second.stderr
     assert first.poll() is None
     first.send_signal(signal.SIGTERM)
-    assert first.wait(20) == 75
+    assert first.wait(120) == 75
     third = run(*options, "--run-id", "two", "--interruptions", "0", *shell("echo now"))
     assert third.stdout == "now\n", "to be refused costs no interruption"
 
@@ -73,18 +73,18 @@ def test_without_a_run_id_no_second_supervisor_works_in_the_directory(tmp_path: 
     assert first.stdout.readline() == "up\n"
     assert run("--checkpoint-dir", tmp_path / "c", *shell("echo never")).returncode == 78
     first.send_signal(signal.SIGTERM)
-    assert first.wait(20) == 75
+    assert first.wait(120) == 75
 
 
 def test_two_items_on_one_volume_do_not_end_each_other(tmp_path: Path) -> None:
     options = ("--checkpoint-dir", tmp_path / "volume", "--own-folder", "--store", tmp_path / "s", "--run-id", "r")
-    ended = start(*options, "--item", "a", *python(STEPS))
+    ended = start(*options, "--item", "a", *python(STEPS.replace("range(40)", "range(100_000)")))
     other = start(*options, "--item", "b", *python(STEPS))
     own = [tmp_path / "volume" / identity_of(f"default/r/default/items/{item}") for item in "ab"]
     eventually(lambda: all(list(folder.glob("checkpoint-*")) for folder in own))
     ended.send_signal(signal.SIGTERM)
-    assert ended.wait(30) == 75
-    assert other.wait(30) == 0
+    assert ended.wait(120) == 75
+    assert other.wait(120) == 0
     assert other.stdout is not None
     assert other.stdout.read() == "all\n"
 
@@ -312,10 +312,10 @@ def test_an_attempt_that_lost_ends_its_own_program_and_not_that_of_the_newer_one
     old = attempt(100_000)
     eventually(lambda: list((tmp_path / "c").glob("checkpoint-*")))
     new = attempt(150)
-    out, said = new.communicate(timeout=60)
+    out, said = new.communicate(timeout=120)
     assert (new.returncode, out) == (0, "all\n")
     assert "an older attempt of this run still works in" in said
-    out, said = old.communicate(timeout=60)
+    out, said = old.communicate(timeout=120)
     assert (old.returncode, out) == (75, "")
     assert "attempt 2 has taken over from attempt 1; ending the command" in said
 

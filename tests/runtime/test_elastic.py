@@ -122,7 +122,7 @@ def test_torchrun_under_the_supervisor_saves_on_notice_and_goes_on_in_the_next_a
     try:
         eventually(lambda: list((tmp_path / "s").rglob("manifest.json")), 90)
         process.terminate()
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
     finally:
         process.kill()
         process.wait()

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from proofs.supervisor_kills import end_session
-from tests.runtime.gangs import Gang, free_port
+from tests.runtime.gangs import Gang
+from tests.runtime.harness import eventually, free_port, hears_term
 
 TOY = Path(__file__).parent / "gang_toy.py"
 SIZE = 3
@@ -68,10 +69,12 @@ def leave(rank: subprocess.Popen[bytes], gang: Gang, folder: Path) -> int:
     try:
         return rank.wait(25)
     except subprocess.TimeoutExpired:
-        said = (folder / f"log-{gang.port}-0").read_text()
-        assert f"all {SIZE} ranks are here" not in said, (said, log(folder, gang))
-        rank.terminate()
-        return rank.wait(30)
+        if f"all {SIZE} ranks are here" not in (folder / f"log-{gang.port}-0").read_text():
+            rank.terminate()
+        try:
+            return rank.wait(120)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"a gang that was complete does not end: {log(folder, gang)}")
 
 
 def disturb(way: str, rank: int, ranks: dict[int, subprocess.Popen[bytes]]) -> None:
@@ -82,6 +85,7 @@ def disturb(way: str, rank: int, ranks: dict[int, subprocess.Popen[bytes]]) -> N
     elif way == "supervisor":
         victim.kill()
     elif way == "term":
+        eventually(lambda: victim.poll() is not None or hears_term(victim))
         victim.send_signal(signal.SIGTERM)
     else:
         # The command's group dies first: its peers fail of it before their supervisors can know why.

@@ -187,7 +187,7 @@ def test_what_lies_in_the_folder_of_a_fan_in_is_not_mixed_with_it(tmp_path: Path
 
 def test_without_its_manifest_there_is_no_artifact_and_that_costs_nothing(tmp_path: Path, kept: str) -> None:
     os.unlink(Path(kept).parent / "manifest.json")
-    words = ("--state", tmp_path / "state", "--run-id", "r", "--storage-timeout", "0.5s")
+    words = ("--state", tmp_path / "state", "--run-id", "r", "--storage-timeout", "4s")
     done = run(*words, "--input", f"{tmp_path}/in={kept}", *shell("echo ran"))
     assert (done.returncode, done.stdout) == (78, "")
     assert f"there is no {Path(kept).parent}/manifest.json: the artifact was never finished" in done.stderr
@@ -217,7 +217,7 @@ def test_what_does_not_match_is_read_again_and_then_refused(spoil: str, tmp_path
     else:
         file.write_bytes({"other bytes": b"y" * 3000, "fewer": b"x" * 2999, "more": b"x" * 3001}[spoil])
     (tmp_path / "in").mkdir()
-    done = run("--input", f"{tmp_path}/in={kept}", "--storage-timeout", "1s", *shell("echo ran"))
+    done = run("--input", f"{tmp_path}/in={kept}", "--storage-timeout", "3s", *shell("echo ran"))
     assert (done.returncode, done.stdout) == (78, "")
     assert "reading it again" in done.stderr
     assert "the input " in done.stderr
@@ -458,7 +458,7 @@ def test_two_that_fill_one_place_take_turns(tmp_path: Path, kept: str) -> None:
 
     def work() -> None:
         words = parse_inputs(parse(["--input", f"{tmp_path}/in={kept}"], {}))
-        Inputs(words, None, 5, Slow, lambda _: None, lambda: True).bring()
+        Inputs(words, None, 60, Slow, lambda _: None, lambda: True).bring()
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
@@ -611,7 +611,7 @@ def test_told_to_stop_while_an_input_comes_it_is_an_interruption(tmp_path: Path,
     eventually(lambda: list((tmp_path / "state").rglob("attempts/000001.json")))
     time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 75
+    assert process.wait(120) == 75
     assert process.stderr is not None
     assert "told to stop before the command ran" in process.stderr.read()
 

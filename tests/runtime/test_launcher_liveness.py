@@ -11,8 +11,8 @@ import pytest
 
 from gpuflow.runtime.gangs.launcher_liveness import VARIABLE
 from tests.conftest import ROOT
-from tests.runtime.gangs import QUICK, Gang, free_port
-from tests.runtime.harness import shell
+from tests.runtime.gangs import QUICK, Gang
+from tests.runtime.harness import free_port, shell
 
 WAIT = shell('touch "$OWN/up"; exec sleep 60')
 SHORT = shell('touch "$OWN/up"; sleep 3')

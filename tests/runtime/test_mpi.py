@@ -23,8 +23,8 @@ from gpuflow.runtime.base.outcomes import OUT_OF_MEMORY, SUCCEEDED
 from gpuflow.runtime.base.signing import Keys
 from gpuflow.runtime.gangs.ranks import mpi, mpi_programs, protocol, rank_attempt
 from tests.runtime import harness
-from tests.runtime.gangs import Gang, free_port, orphans_of
-from tests.runtime.harness import eventually, run, shell, start
+from tests.runtime.gangs import Gang, orphans_of
+from tests.runtime.harness import eventually, free_port, run, shell, start
 
 ROOT = Path(__file__).resolve().parents[2]
 MPIRUN = f"{sys.executable} {ROOT / 'tests' / 'runtime' / 'mpirun_toy.py'}"
@@ -93,8 +93,8 @@ def test_mpi_needs_a_gang_and_all_of_it(tmp_path: Path) -> None:
     alone = run("--mpi", "2", *shell("true"))
     assert alone.returncode == 78 and "--mpi is for a gang" in alone.stderr
     gang = Gang(tmp_path, 2)
-    gang.start("--gang-timeout", "3s", "--mpi", 1, *shell("true"), ranks=[0])
-    gang.start("--gang-timeout", "3s", *shell("true"), ranks=[1])
+    gang.start("--gang-timeout", "60s", "--mpi", 1, *shell("true"), ranks=[0])
+    gang.start("--gang-timeout", "60s", *shell("true"), ranks=[1])
     assert gang.all_end_with(78)
     assert "rank 1 and rank 0 do not both have --mpi" in gang.said(1)
 
@@ -183,10 +183,8 @@ def test_the_program_says_how_it_ended_and_not_the_commands_that_it_started(tmp_
 
 
 def test_a_failure_on_one_rank_is_the_gangs_and_no_node_is_blamed_for_it(tmp_path: Path) -> None:
-    gang = gang_of(tmp_path, MPIRUN, 'if [ "$GPUFLOW_RANK" = 2 ]; then exit 5; fi; sleep 300 #')
-    began = time.monotonic()
-    assert gang.all_end_with(5)
-    assert time.monotonic() - began < 30, "what the other rank ran was not waited for"
+    gang = gang_of(tmp_path, MPIRUN, 'if [ "$GPUFLOW_RANK" = 2 ]; then exit 5; fi; sleep 600 #')
+    assert gang.all_end_with(5), "what the other rank ran was not waited for"
     facts = json.loads(gang.last_words(0).splitlines()[-1])
     assert facts["outcome"] == "failed (retryable)" and facts["cause_rank"] == -1
     assert not orphans_of(tmp_path)
@@ -237,14 +235,12 @@ def test_processes_that_save_have_their_grace_before_mpirun_is_told_to_kill_them
     (tmp_path / "saves.py").write_text(SAVES)
     # A shell above them, as there is above orted: it is not told, or mpirun would take its end for the daemon's.
     daemon = f"{sys.executable} {tmp_path / 'saves.py'}; exit $?; #"
-    gang = gang_of(tmp_path, MPIRUN, daemon, "--grace", "20s", slots=0)
+    gang = gang_of(tmp_path, MPIRUN, daemon, "--grace", "10m", slots=0)
     eventually(lambda: all((tmp_path / str(rank) / "up").exists() for rank in (1, 2)))
-    time.sleep(0.6)  # the ranks say it with their next sign of life
+    time.sleep(2)  # the ranks say it with their next sign of life
     gang.send(told, signal.SIGTERM)
-    began = time.monotonic()
-    assert gang.all_end_with(75)
+    assert gang.all_end_with(75), "and nobody waited for the end of the grace"
     assert all((tmp_path / str(rank) / "saved").exists() for rank in (1, 2)), gang.said()
-    assert time.monotonic() - began < 15, "and nobody waited for the end of the grace"
 
 
 def test_a_command_ends_when_mpirun_ends_its_agent(tmp_path: Path) -> None:
@@ -292,9 +288,9 @@ class Leader:
         with socket.create_server(("127.0.0.1", port)) as listener:
             words_ = ("--gang", 2, "--gang-port", port, "--mpi", 1, "--grace", "5s", *options, *shell("exit 3"))
             self.member = start(*words_, environ=environ)
-            listener.settimeout(30)
+            listener.settimeout(120)
             self._connection = listener.accept()[0]
-        self._connection.settimeout(30)
+        self._connection.settimeout(120)
         self._stream = self._connection.makefile("rb")
         self.say("welcome", gpuflow=protocol.VERSION, nonce="0" * 32)
         self.hello = self.hear("hello")
@@ -311,7 +307,7 @@ class Leader:
         self._connection.sendall(b"".join(messages))
 
     def hear(self, what: str) -> dict[str, Any]:
-        until, heard = time.monotonic() + 30, []
+        until, heard = time.monotonic() + 120, []
         while time.monotonic() < until and (line := self._stream.readline()):
             message = protocol.unpack(line)
             if message["say"] == what:
@@ -333,7 +329,7 @@ def test_a_rank_takes_orders_until_the_program_is_over_and_each_once(tmp_path: P
     assert leader.hear("returned")["code"] == 255
     assert leader.hear("ended")["outcome"] == SUCCEEDED
     leader.say("verdict", code=0, outcome=SUCCEEDED, because="all is well")
-    said = leader.member.communicate(timeout=30)[1]
+    said = leader.member.communicate(timeout=120)[1]
     assert leader.member.returncode == 0 and (tmp_path / "1" / "ran").read_text() == "1\n"
     assert "came twice" in said and "the attempt is over on this rank" in said
 
@@ -356,7 +352,7 @@ def test_with_a_key_an_order_must_be_signed_for_this_rank_and_this_command(tmp_p
     assert leader.hear("returned")["code"] == 0 and (tmp_path / "1" / "ran").exists()
     leader.say("stop", because="enough")
     leader.say("verdict", code=75, outcome="interrupted", because="enough")
-    assert leader.member.wait(30) == 75
+    assert leader.member.wait(120) == 75
 
 
 def test_a_whole_gang_with_a_key_signs_its_orders(tmp_path: Path) -> None:

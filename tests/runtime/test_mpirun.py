@@ -87,7 +87,7 @@ def test_a_stop_of_any_rank_stops_all_and_programs_that_save_have_their_grace(
     (tmp_path / "saves.py").write_text(saves)
     gang = gang_of(real, tmp_path, sys.executable, str(tmp_path / "saves.py"), words=("--grace", "20s"))
     eventually(lambda: len(list(tmp_path.glob("*/up-*"))) == 6)
-    time.sleep(0.6)  # the ranks say it with their next sign of life
+    time.sleep(2)  # the ranks say it with their next sign of life
     gang.send(told, signal.SIGTERM)
     assert gang.all_end_with(75)
     assert {name.parent.name for name in tmp_path.glob("*/saved-*")} == {"0", "1", "2"}

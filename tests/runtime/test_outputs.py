@@ -74,7 +74,7 @@ def test_text_that_is_not_utf_8_is_refused_with_the_name(tmp_path: Path) -> None
 def test_a_pipe_is_no_value_and_is_not_waited_for(tmp_path: Path) -> None:
     made = start("--output", "x", "--outputs-dir", tmp_path, *shell("mkfifo $GPUFLOW_OUTPUTS/x"))
     try:
-        _, said = made.communicate(timeout=20)
+        _, said = made.communicate(timeout=120)
     except subprocess.TimeoutExpired:
         made.kill()  # it holds back every other signal
         raise

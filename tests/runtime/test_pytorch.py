@@ -98,7 +98,7 @@ def test_a_state_saved_in_the_background_is_the_one_at_the_call(
     from gpuflow.runtime import pytorch
 
     go, real = threading.Event(), pytorch.write
-    monkeypatch.setattr(pytorch, "write", lambda state, path: (go.wait(30), real(state, path)))
+    monkeypatch.setattr(pytorch, "write", lambda state, path: (go.wait(120), real(state, path)))
     part = Part(tensor=torch.zeros(9), array=numpy.zeros(9), names={"a"}, deep=[{"k": [1]}], block=bytearray(b"a"))
     with checkpointing(str(tmp_path)) as ckpt:
         pytorch.Saver(ckpt, part=part).save()

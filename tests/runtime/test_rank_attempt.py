@@ -20,7 +20,7 @@ from gpuflow.runtime.base import termination_message
 from gpuflow.runtime.base.signing import Keys, read_keys
 from gpuflow.runtime.gangs.ranks import protocol
 from tests.runtime.gangs import Gang, orphans_of, strangers_say
-from tests.runtime.harness import eventually, run, shell, start
+from tests.runtime.harness import eventually, hears_term, run, shell, start
 
 UP = 'touch "$OWN/up"; '
 WAIT = shell(UP + "exec sleep 60")
@@ -100,11 +100,11 @@ def test_a_frozen_rank_is_noticed(tmp_path: Path, rank: int) -> None:
     gang.are_up()
     gang.send(rank, signal.SIGSTOP)
     try:
-        others = {each: gang.ranks[each].wait(30) for each in range(3) if each != rank}
+        others = {each: gang.ranks[each].wait(120) for each in range(3) if each != rank}
         assert set(others.values()) == {75}
     finally:
         gang.send(rank, signal.SIGCONT)
-    assert gang.ranks[rank].wait(30) == 75  # it comes back, and finds itself alone
+    assert gang.ranks[rank].wait(120) == 75  # it comes back, and finds itself alone
     assert "nothing was heard from it for 3 s" in gang.said(2)
 
 
@@ -193,13 +193,16 @@ def test_a_spent_budget_is_told_to_all(tmp_path: Path) -> None:
 
 
 def test_a_member_that_never_comes_is_named_and_nothing_is_counted(tmp_path: Path) -> None:
-    gang = Gang(tmp_path, 3)
-    gang.start("--state", tmp_path / "state", *BOOK, "--gang-timeout", "1s", *WAIT, ranks=[0, 1])
-    assert gang.all_end_with(78)
-    for part in ("rank 2 of 3 did not come within 1 s", "127.0.0.1", str(gang.port), "NetworkPolicy"):
+    for seconds in (1, 4, 16, 48):
+        gang = Gang(tmp_path / str(seconds), 3)
+        gang.start("--state", tmp_path / "state", *BOOK, "--gang-timeout", f"{seconds}s", *WAIT, ranks=[0, 1])
+        assert gang.all_end_with(78)
+        assert not list((tmp_path / "state").rglob("attempts/*"))
+        if "rank 2 of 3 did not come" in gang.said(0):  # else rank 1 did not come in time either
+            break
+    for part in (f"rank 2 of 3 did not come within {seconds} s", "127.0.0.1", str(gang.port), "NetworkPolicy"):
         assert part in gang.said(0)
         assert part in gang.said(1)
-    assert not list((tmp_path / "state").rglob("attempts/*"))
 
 
 def test_a_rank_0_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
@@ -221,7 +224,8 @@ def test_a_name_that_is_not_known_yet_is_asked_for_again(tmp_path: Path) -> None
 def test_a_rank_that_waits_for_others_can_be_told_to_stop_and_nothing_is_counted(tmp_path: Path, rank: int) -> None:
     gang = Gang(tmp_path, 3)
     gang.start("--state", tmp_path / "state", "--run-id", "r", "--interruptions", "0", *WAIT, ranks=[rank])
-    time.sleep(1.0)
+    eventually(lambda: hears_term(gang.ranks[rank]))
+    time.sleep(0.5)
     gang.send(rank, signal.SIGTERM)
     assert gang.all_end_with(75)
     assert not list((tmp_path / "state").rglob("attempts/*"))
@@ -566,4 +570,4 @@ def test_without_a_store_a_directory_that_only_rank_0_has_is_refused(tmp_path: P
 
 def test_single_pods_do_not_need_any_of_it(tmp_path: Path) -> None:
     process = start("--run-id", "r", "--state", tmp_path, *shell("exit 6"))
-    assert process.wait(30) == 6
+    assert process.wait(120) == 6

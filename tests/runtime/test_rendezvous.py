@@ -18,7 +18,7 @@ import pytest
 from gpuflow.pod.gang import gang_environment
 from gpuflow.pod.gang_kinds import JOBSET_COORDINATOR
 from gpuflow.spec.step import Step
-from tests.runtime.gangs import free_port
+from tests.runtime.harness import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "guides" / "multi-node.md").read_text(encoding="utf-8")

@@ -19,8 +19,9 @@ from gpuflow.runtime.stores.http_connections import BadAnswer
 from gpuflow.runtime.stores.open import open_store
 from gpuflow.runtime.stores.s3_client import DirectClient, learn_direct
 from gpuflow.runtime.stores.store import StorageError
+from tests.runtime.harness import free_port
 from tests.runtime.scripted_server import Broken, between, scripted
-from tests.runtime.servers import BUCKET, command, free_port, s3_server, started
+from tests.runtime.servers import BUCKET, command, s3_server, started
 
 pytestmark = pytest.mark.s3
 

@@ -18,9 +18,9 @@ from gpuflow.runtime.stores.fsspec_store import Remote
 from gpuflow.runtime.stores.http_connections import Connections
 from gpuflow.runtime.stores.open import open_store
 from tests.runtime.certificates import authority
-from tests.runtime.harness import run, shell
+from tests.runtime.harness import free_port, run, shell
 from tests.runtime.scripted_server import Peer, scripted
-from tests.runtime.servers import BUCKET, answers, command, free_port, started
+from tests.runtime.servers import BUCKET, answers, command, started
 
 pytestmark = pytest.mark.s3
 LARGE = (33 << 20) + 5
@@ -79,16 +79,15 @@ def test_an_authority_that_is_not_known_is_refused_in_words_and_in_time(
     monkeypatch.delenv("AWS_CA_BUNDLE")
     if bundle:
         monkeypatch.setenv("AWS_CA_BUNDLE", str(folder / bundle))
-    words = ("--storage-timeout", "8s", "--input", f"{tmp_path}/in={secure}/tls/")
-    refused = run(*words, *shell("echo ran"))
-    assert (refused.returncode, refused.stdout) == (78, ""), refused.stderr
-    assert "certificate verify failed" in refused.stderr
-    assert "name its file in AWS_CA_BUNDLE" in refused.stderr
-    assert "Traceback" not in refused.stderr
+    # Nobody knows whether the last try or the limit ends it: both name the certificate.
     outputs = ("--artifacts", f"{secure}/never", "--run-id", "r", "--output", "m:file", "--outputs-dir", tmp_path / "o")
-    not_kept = run("--storage-timeout", "60s", *outputs, *shell('echo x >"$GPUFLOW_OUTPUTS/m"'))
-    assert not_kept.returncode == 78, not_kept.stderr
-    assert "certificate" in not_kept.stderr.lower()
+    for words in (("--input", f"{tmp_path}/in={secure}/tls/"), outputs):
+        refused = run("--storage-timeout", "20s", *words, *shell("echo ran"))
+        assert (refused.returncode, refused.stdout) == (78, ""), refused.stderr
+        last = refused.stderr.strip().splitlines()[-1]
+        assert "certificate verify failed" in last
+        assert "name its file in AWS_CA_BUNDLE" in last
+        assert "Traceback" not in refused.stderr
 
 
 def secured(folder: Path) -> ssl.SSLContext:
@@ -118,7 +117,7 @@ def test_a_secure_connection_that_was_closed_between_two_requests_is_replaced(fo
     with scripted(handle, secured(folder)) as server:
         kept = Connections("127.0.0.1", server.port, context, 20.0, 20.0)
         assert kept.ask(GET).read(10) == b"ok"
-        assert closed.wait(20)
+        assert closed.wait(120)
         assert kept.ask(GET, [bytes(3_000_000)]).read(10) == b"ok"
         assert server.connections == 2
 

@@ -24,8 +24,8 @@ from gpuflow.runtime.stores.local_files import CheckpointRefused
 from gpuflow.runtime.stores.store import Memory, StorageError
 from gpuflow.runtime.supervise.main import main
 from proofs.shards import Killing, undisturbed
-from tests.runtime.gangs import Gang, free_port
-from tests.runtime.harness import eventually
+from tests.runtime.gangs import Gang
+from tests.runtime.harness import eventually, free_port
 from tests.runtime.shard_toy_digest import undisturbed as toy_digest
 
 TOY = Path(__file__).parent / "shard_toy.py"

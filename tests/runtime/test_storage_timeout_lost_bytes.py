@@ -144,14 +144,14 @@ def test_a_download_that_breaks_off_each_time_is_given_up(tmp_path: Path, monkey
 def test_a_place_that_cannot_be_written_is_known_before_the_command_starts(option: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     where = f"{tmp_path}/file/below"
-    words = ("--state", tmp_path / "state", "--run-id", "r", "--output", "m:directory", "--storage-timeout", "1s")
+    words = ("--state", tmp_path / "state", "--run-id", "r", "--output", "m:directory", "--storage-timeout", "5s")
     done = run(*words, option, f"m={where}" if option == "--artifact" else where, *shell("echo ran"))
     assert (done.returncode, done.stdout) == (78, "")
     assert f'the output "m" cannot be kept at {where}' in done.stderr
 
 
 def test_a_place_that_no_store_speaks_is_known_before_the_command_starts(tmp_path: Path) -> None:
-    words = ("--state", tmp_path / "state", "--run-id", "r", "--output", "m:directory", "--storage-timeout", "1s")
+    words = ("--state", tmp_path / "state", "--run-id", "r", "--output", "m:directory", "--storage-timeout", "5s")
     done = run(*words, "--artifact", "m=https://example.org/x", *shell("echo ran"))
     assert (done.returncode, done.stdout) == (78, "")
     assert "https://" in done.stderr

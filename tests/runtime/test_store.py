@@ -74,9 +74,9 @@ def test_persist_tries_again_and_gives_up_in_time() -> None:
             raise StorageError("not yet")
         return "done"
 
-    assert persist(flaky, float("inf"), first_wait=0.001) == "done"
+    assert persist(flaky, Limit(float("inf")), first_wait=0.001) == "done"
     with pytest.raises(StorageError):
-        persist(lambda: (_ for _ in ()).throw(StorageError("never")), 0.0)
+        persist(lambda: (_ for _ in ()).throw(StorageError("never")), Limit(0))
 
 
 NAMES = st.text(min_size=1, max_size=200)

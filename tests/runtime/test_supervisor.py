@@ -104,7 +104,7 @@ def test_storage_that_is_not_there_at_the_start_is_78(tmp_path: Path) -> None:
 
 def test_output_passes_unchanged_byte_for_byte() -> None:
     code = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 999); sys.stderr.buffer.write(b'\\xff\\x00e')"
-    done = subprocess.run(words(*python(code)), env=environment(), capture_output=True, timeout=60)
+    done = subprocess.run(words(*python(code)), env=environment(), capture_output=True, timeout=120)
     assert done.stdout == bytes(range(256)) * 999
     assert done.stderr == b"\xff\x00e"
 
@@ -133,8 +133,10 @@ def test_as_process_one_it_reaps_orphans_and_obeys_term(tmp_path: Path) -> None:
         "        os.fork()\n"
         "        os._exit(0)\n"
         "    os.waitpid(middle, 0)\n"
-        "time.sleep(0.5)\n"
-        "zombies = [p for p in os.listdir('/proc') if p.isdigit() and ' Z 1 ' in open(f'/proc/{p}/stat').read()]\n"
+        "zombies = ['?']\n"
+        "while zombies:\n"
+        "    time.sleep(0.1)\n"
+        "    zombies = [p for p in os.listdir('/proc') if p.isdigit() and ' Z 1 ' in open(f'/proc/{p}/stat').read()]\n"
         "print('parent', os.getppid(), 'zombies', len(zombies), flush=True)\n"
         "time.sleep(60)\n"
     )
@@ -149,7 +151,7 @@ def test_as_process_one_it_reaps_orphans_and_obeys_term(tmp_path: Path) -> None:
     assert process.stdout.readline() == "parent 1 zombies 0\n"
     first = next(int(p) for p in os.listdir("/proc") if p.isdigit() and _parent(int(p)) == process.pid)
     os.kill(first, signal.SIGTERM)
-    assert process.wait(30) == 75
+    assert process.wait(120) == 75
 
 
 def _parent(pid: int) -> int:
@@ -165,7 +167,7 @@ def test_other_signals_are_passed_on() -> None:
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGUSR1)
-    assert process.wait(30) == 7
+    assert process.wait(120) == 7
 
 
 # -- interruption
@@ -180,7 +182,7 @@ def test_told_to_stop_is_interrupted_whatever_the_command_then_says(
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 75
+    assert process.wait(120) == 75
     assert not marker(tmp_path).exists()
 
 
@@ -193,7 +195,7 @@ def test_a_command_that_ignores_term_is_killed_inside_the_grace() -> None:
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 75
+    assert process.wait(120) == 75
 
 
 def test_a_program_behind_a_shell_hears_term_and_may_finish_saving(tmp_path: Path) -> None:
@@ -203,11 +205,11 @@ def test_a_program_behind_a_shell_hears_term_and_may_finish_saving(tmp_path: Pat
         "signal.signal(signal.SIGTERM, stop)\nprint('up', flush=True)\ntime.sleep(60)"
     )
     (tmp_path / "t.py").write_text(code)
-    process = start("--grace", "8s", *shell(f"{sys.executable} t.py; echo never"), cwd=tmp_path)
+    process = start("--grace", "30s", *shell(f"{sys.executable} t.py; echo never"), cwd=tmp_path)
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 75
+    assert process.wait(120) == 75
     assert (tmp_path / "saved").exists()
 
 
@@ -224,7 +226,7 @@ def test_a_last_checkpoint_saved_on_term_reaches_the_store(tmp_path: Path) -> No
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=120)
     assert process.returncode == 75, said
     if "inotify cannot be had" in said:
         pytest.skip("other programs of this user hold all instances of inotify: a quick save cannot be heard of")
@@ -303,7 +305,7 @@ def test_interruptions_never_cost_failures(state: tuple[str, ...]) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 75
+        assert process.wait(120) == 75
     assert run(*options, *shell('echo "$GPUFLOW_INTERRUPTIONS $GPUFLOW_ATTEMPT"; exit 5')).stdout == "3 4\n"
     assert run(*options, *shell("exit 5")).returncode == 79
 
@@ -315,7 +317,7 @@ def test_an_attempt_that_left_no_word_costs_an_interruption(state: tuple[str, ..
         assert process.stdout is not None
         process.stdout.readline()
         process.kill()
-        process.wait(30)
+        process.wait(120)
     done = run(*options, *shell("echo ran"))
     assert (done.returncode, done.stdout) == (79, "")
     assert "2 interruptions so far; the budget of 1 is spent" in done.stderr
@@ -326,7 +328,7 @@ def test_the_interruption_that_spends_the_budget_is_final(state: tuple[str, ...]
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 79
+    assert process.wait(120) == 79
 
 
 def test_exit_codes_the_step_calls_final_are_79_at_once(state: tuple[str, ...]) -> None:
@@ -483,7 +485,7 @@ def test_an_older_attempt_that_is_still_alive_stops_and_is_not_green(tmp_path: P
     old = start("--checkpoint-dir", tmp_path / "a", *common, *shell(save))
     eventually(lambda: list((tmp_path / "s").rglob("manifest.json")))
     new = run("--checkpoint-dir", tmp_path / "b", *common, *shell("sleep 1"))
-    assert old.wait(30) == 75
+    assert old.wait(120) == 75
     assert old.stderr is not None
     assert "attempt 2 has taken over from attempt 1" in old.stderr.read()
     assert new.returncode == 0
@@ -496,11 +498,11 @@ def test_a_program_that_fails_after_another_attempt_took_over_costs_no_failure(t
     new = start(*common, *shell("echo up; sleep 60"))
     assert new.stdout is not None and new.stdout.readline() == "up\n"
     (tmp_path / "go").touch()
-    assert old.wait(30) == 75
+    assert old.wait(120) == 75
     assert old.stderr is not None
     assert "attempt 2 has taken over from attempt 1; the command had ended with 3" in old.stderr.read()
     new.terminate()
-    assert new.wait(30) == 75
+    assert new.wait(120) == 75
     assert run(*common, *shell("true")).returncode == 0, "the budget of failures is not spent"
 
 
@@ -511,7 +513,7 @@ def test_the_program_of_a_dead_supervisor_is_ended_before_another_starts(tmp_pat
     pid = int(first.stdout.readline())
     eventually(lambda: '"child"' in (tmp_path / "c" / ".gpuflow" / "owner.json").read_text())
     first.kill()
-    first.wait(30)
+    first.wait(120)
     done = run(*options, *shell("true"))
     assert done.returncode == 0
     assert f"still alive (process {pid})" in done.stderr
@@ -546,13 +548,13 @@ def test_an_output_that_an_earlier_attempt_left_is_no_output_of_this_one(
 
 def test_an_end_that_storage_takes_late_is_still_counted_as_what_it_was(tmp_path: Path, state: tuple[str, ...]) -> None:
     away = f"mv {tmp_path}/state {tmp_path}/away; echo x >{tmp_path}/state; exit 5"
-    process = start(*state, "--storage-timeout", "20s", *shell(away))
+    process = start(*state, "--storage-timeout", "60s", *shell(away))
     eventually(lambda: (tmp_path / "state").is_file())
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(6.5)
     (tmp_path / "state").unlink()
     os.rename(tmp_path / "away", tmp_path / "state")
-    assert process.wait(20) == 5
+    assert process.wait(120) == 5
     assert run(*state, "--failures", "1", *shell("exit 5")).returncode == 79
 
 
@@ -567,7 +569,7 @@ def test_a_book_whose_listing_fails_starts_nothing(tmp_path: Path, state: tuple[
         "sys.exit(main(sys.argv[1:]))\n"
     )
     words = [sys.executable, "-c", listing, *state, "--storage-timeout", "500ms", "--", "echo", "ran"]
-    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (78, "")
     assert "Stale file handle" in done.stderr
 

@@ -22,7 +22,7 @@ from gpuflow.runtime.base.attempt_folder import AttemptFolder
 from gpuflow.runtime.checkpoints import training
 from gpuflow.runtime.state.checkpoint_dir import Directory
 from gpuflow.runtime.supervise import probe
-from tests.runtime.harness import environment, python, run, start
+from tests.runtime.harness import environment, eventually, python, run, start
 
 
 @pytest.fixture(autouse=True)
@@ -167,8 +167,7 @@ def test_a_regular_checkpoint_that_the_disk_refuses_is_said_and_tried_again(
         assert (
             "could not be written: [Errno 28] No space left on device; the program goes on" in capsys.readouterr().err
         )
-        time.sleep(0.4)
-        assert ckpt.due()
+        eventually(ckpt.due)
         save(write("one"))
         ckpt.wait()
         assert ckpt.resume_from is not None
@@ -202,7 +201,7 @@ def test_a_last_save_that_the_disk_refused_may_be_tried_again() -> None:
 def test_a_save_begun_before_the_notice_is_not_the_last_one() -> None:
     go = threading.Event()
     with checkpointing("c", every=3600) as ckpt:
-        ckpt.save_in_background(lambda path: (go.wait(20), Path(path).write_text("old")))
+        ckpt.save_in_background(lambda path: (go.wait(120), Path(path).write_text("old")))
         os.kill(os.getpid(), signal.SIGTERM)
         go.set()
         ckpt.wait()
@@ -212,7 +211,7 @@ def test_a_save_begun_before_the_notice_is_not_the_last_one() -> None:
 def test_while_a_save_is_being_written_none_is_due_but_the_last() -> None:
     go = threading.Event()
     with checkpointing("c", every=0) as ckpt:
-        ckpt.save_in_background(lambda path: (go.wait(20), Path(path).write_text("one")))
+        ckpt.save_in_background(lambda path: (go.wait(120), Path(path).write_text("one")))
         assert not ckpt.due()
         os.kill(os.getpid(), signal.SIGTERM)
         assert ckpt.due()
@@ -317,12 +316,12 @@ def test_the_notice_and_its_deadline_are_those_of_the_own_attempt(attempt: Attem
         other.write_stop(time.monotonic() + 5)
         Path("c", ".gpuflow", "stop").write_text("5")
         assert not ckpt.interrupted
-        attempt.write_stop(time.monotonic() + 5)
+        attempt.write_stop(time.monotonic() + 100)
         left = ckpt.time_left()
         assert left is not None
-        assert 4 < left < 5.1
-        ckpt.save_seconds = 10.0
-        assert not ckpt.due(), "a save of 10 s does not fit the 5 s that are left, whatever the grace was said to be"
+        assert 40 < left < 100.1
+        ckpt.save_seconds = 200.0
+        assert not ckpt.due(), "a save of 200 s does not fit the 100 s left, whatever the grace was said to be"
         ckpt.save_seconds = 1.0
         assert ckpt.due()
         assert not attempt.has_stopped(), "asking for a save is not leaving"
@@ -337,7 +336,7 @@ def test_a_signal_that_comes_with_a_notice_has_the_deadline_of_the_notice(attemp
         os.kill(os.getpid(), signal.SIGTERM)
         left = ckpt.time_left()
     assert left is not None
-    assert 90 < left < 100.1
+    assert 40 < left < 100.1
 
 
 def test_the_interval_of_the_supervisor_is_followed_unless_the_program_has_its_own(attempt: AttemptFolder) -> None:
@@ -357,6 +356,7 @@ with checkpointing() as ckpt:
     while step < {steps}:
         step += 1
         time.sleep(0.01)
+        print(step, flush=True)
         if ckpt.due():
             ckpt.save(lambda path: Path(path).write_text(str(step)))
         if ckpt.interrupted:
@@ -369,9 +369,9 @@ def test_a_script_told_to_stop_resumes_where_it_stopped(tmp_path: Path) -> None:
     process = start(*options, *python(LOOP.format(steps=10**6)))
     assert process.stdout is not None
     assert process.stdout.readline() == "from 0\n"
-    time.sleep(0.5)
+    assert [process.stdout.readline() for _ in range(10)]  # some steps
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 75
+    assert process.wait(120) == 75
     done = run("--checkpoint-dir", tmp_path / "other", *options[2:], *python(LOOP.format(steps=1)))
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[1]) > 5

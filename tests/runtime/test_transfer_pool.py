@@ -277,7 +277,7 @@ def test_a_worker_from_the_mount_works_and_ends_with_its_input(tmp_path: Path) -
             [5],
         ]  # too large; no folder to write to
         worker.stdin.close()
-        assert worker.wait(30) == 0
+        assert worker.wait(120) == 0
 
 
 @pytest.mark.parametrize(

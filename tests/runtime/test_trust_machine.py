@@ -263,7 +263,7 @@ def test_a_program_that_outlived_its_supervisor_in_this_directory_is_ended(tmp_p
     try:
         forge_owner(hidden, left.pid)
         assert run(*options(tmp_path), *shell("echo ran")).stdout == "ran\n"
-        assert left.wait(10) == -signal.SIGKILL
+        assert left.wait(120) == -signal.SIGKILL
     finally:
         left.kill()
         left.wait()

@@ -1,6 +1,6 @@
 """Whom a run tells: what can be said, and what is refused before it reaches an engine.
 
-Tests gpuflow/site/policy.py and gpuflow/spec/notify.py.
+Tests gpuflow/site/model.py and gpuflow/spec/notify.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
-from gpuflow.site.policy import alerts_of
+from gpuflow.site.model import alerts_of
 from gpuflow.spec.canonical import to_yaml
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline

@@ -109,7 +109,7 @@ class Competitors:
         return self._others[pending]
 
     def total(self, key: str, concurrency: Concurrency) -> int | None:
-        """What all of it weighs, or more; `None` when that is not known, or is no bound under a cap."""
+        """What all of it weighs, or more; `None` when that is not known, or under a cap, where the sum says nothing."""
         if concurrency.cap is not None:
             return None
         if key not in self._totals:

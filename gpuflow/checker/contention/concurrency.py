@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from gpuflow.core.work_budget import limited_advice, may_advise
 from gpuflow.demands import Demand
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, order, peak, with_weights
 from gpuflow.graph.antichain import heaviest_antichain
@@ -212,8 +213,6 @@ class Concurrency:
 
     def total(self, load: Load) -> int | None:
         """What all copies of all steps weigh together, or more; `None` when their number is not known."""
-        if self.cap is not None:
-            return None  # under a cap the sum of all says nothing
         total = 0
         for steps, weight in load:
             if steps not in self._totals:
@@ -282,7 +281,14 @@ class Concurrency:
 def largest_cap(concurrency: Concurrency, holds: Callable[[Concurrency], bool]) -> int | None:
     """The largest number of pods alive at once with which something still holds; `None` when it never does. It is taken
     not to hold without a cap, and to hold below every cap with which it holds. No cap is proposed that is smaller than
-    a gang, since the gang could not start."""
+    a gang, since the gang could not start. `None` also where a check has no work left for advice."""
+    if not may_advise():
+        return None
+    with limited_advice():
+        return _largest_cap(concurrency, holds)
+
+
+def _largest_cap(concurrency: Concurrency, holds: Callable[[Concurrency], bool]) -> int | None:
     low, high = concurrency.largest_gang, concurrency.most_pods()
     if not holds(concurrency.with_cap(low)):
         return None

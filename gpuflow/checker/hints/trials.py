@@ -192,24 +192,23 @@ class OtherGpus:
     """The GPUs and slices on the nodes of a cluster, to ask about the steps of one pipeline. Only a document of ours
     says what else its steps could ask for; of any other demand there is nothing to say."""
 
-    def __init__(self, demand: Demand, node_pools: NodePools, trials: Trials) -> None:
-        self.demand, self.node_pools, self.trials = demand, node_pools, trials
+    def __init__(self, demand: Demand, pipeline: OwnPipeline, node_pools: NodePools, trials: Trials) -> None:
+        self.demand, self.pipeline, self.node_pools, self.trials = demand, pipeline, node_pools, trials
         self._told: dict[str, str | None] = {}
 
     def hint(self, name: str) -> str | None:
         """What the step could ask for instead; None when it asks for no GPU, or when nothing here would hold it."""
-        pipeline = self.demand.pipeline
-        wish = None if pipeline is None else pipeline.devices(name)
-        if pipeline is None or wish is None:
+        wish = self.pipeline.devices(name)
+        if wish is None:
             return None
         if wish.key not in self._told:
-            self._told[wish.key] = "\n".join(self._lines(pipeline, name, wish)) or None
+            self._told[wish.key] = "\n".join(self._lines(name, wish)) or None
         return self._told[wish.key]
 
-    def _lines(self, pipeline: OwnPipeline, name: str, wish: DeviceRequest) -> Iterator[str]:
+    def _lines(self, name: str, wish: DeviceRequest) -> Iterator[str]:
         # What fits in some number fits in any smaller one.
-        held = bisect_left(range(1, wish.count), True, key=lambda n: not self._fits(pipeline, name, None, n))
-        fewer = self._most_admitted(pipeline, name, held)
+        held = bisect_left(range(1, wish.count), True, key=lambda n: not self._fits(name, None, n))
+        fewer = self._most_admitted(name, held)
         if fewer:
             most = f"one node here holds at most {fewer} of {wish.words} for this step: " if fewer == held else ""
             yield f"{most}ask for {fewer} in each pod"
@@ -221,7 +220,7 @@ class OtherGpus:
             if (each.profile is None or wish.is_slice or wish.count == 1)
             and _words_of_offer(each) not in wish.words.split(" or ")
         ]
-        holding = [each for each in offered if self._fits(pipeline, name, each, wish.count)]
+        holding = [each for each in offered if self._fits(name, each, wish.count)]
         if need is None:
             return
         known = [(offer, offer.usable_gib) for offer in holding if offer.usable_gib is not None]
@@ -230,32 +229,32 @@ class OtherGpus:
         smaller = sorted((-size, str(offer), offer) for offer, size in known if size < need)
         as_much = ", with as much GPU memory" if need else ""
         for memory, found in ((as_much, enough), (", with less GPU memory", smaller)):
-            admitted = (each[2] for each in found if self._is_admitted(pipeline, name, each[2], wish.count))
+            admitted = (each[2] for each in found if self._is_admitted(name, each[2], wish.count))
             shown = list(islice(admitted, MOST_SUGGESTIONS))
             if shown:
                 yield f"fits here{memory}: " + ", ".join(f"{_words_of_offer(o)} ({o.usable_gib:g} GiB)" for o in shown)
 
-    def _most_admitted(self, pipeline: OwnPipeline, name: str, most: int) -> int:
+    def _most_admitted(self, name: str, most: int) -> int:
         """The most devices, no more than a node holds, with which the step can run; 0 when there is no such number."""
-        if not most or self._is_admitted(pipeline, name, None, most):
+        if not most or self._is_admitted(name, None, most):
             return most
-        if most == 1 or not self._is_admitted(pipeline, name, None, 1):
+        if most == 1 or not self._is_admitted(name, None, 1):
             return 0
         low, high = 1, most
         while high - low > 1 and self.trials.left:
             middle = (low + high) // 2
-            low, high = (middle, high) if self._is_admitted(pipeline, name, None, middle) else (low, middle)
+            low, high = (middle, high) if self._is_admitted(name, None, middle) else (low, middle)
         return low
 
-    def _is_admitted(self, pipeline: OwnPipeline, name: str, offer: Offer | None, count: int) -> bool:
+    def _is_admitted(self, name: str, offer: Offer | None, count: int) -> bool:
         """Whether the step alone is admitted sooner or later if it asks for this."""
-        pod = pipeline.pod_with(name, offer, count)
+        pod = self.pipeline.pod_with(name, offer, count)
         before = step_alone(self.demand, name, self.demand.by_name[name].pod)
         return pod is not None and self.trials.can_run(step_alone(self.demand, name, pod), before)
 
-    def _fits(self, pipeline: OwnPipeline, name: str, offer: Offer | None, count: int) -> bool:
+    def _fits(self, name: str, offer: Offer | None, count: int) -> bool:
         """Whether a node could hold the step's pod, or the nodes its gang, if it asked for this."""
-        pod = pipeline.pod_with(name, offer, count)
+        pod = self.pipeline.pod_with(name, offer, count)
         pods = self.demand.by_name[name].pods
         return pod is not None and room(self.node_pools, read_pending(pod), pods).verdict != "never"
 
@@ -266,7 +265,7 @@ class OtherGpus:
         nodes = (*(host.node for host in node_list.hosts), *(node for node in node_list.templates if node.group_max))
         found: dict[str, Offer] = {}
         for node in nodes:
-            for offer in self.demand.pipeline.offers(node.labels, node.allocatable) if self.demand.pipeline else ():
+            for offer in self.pipeline.offers(node.labels, node.allocatable):
                 found.setdefault(str(offer), offer)
         return tuple(found.values())
 

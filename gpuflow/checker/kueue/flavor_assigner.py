@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
-from functools import cached_property
 from typing import NamedTuple
 
 from gpuflow.checker.kueue.amounts import FlavorResource, amounts_of, clamp, in_visiting_order, minus, plus
-from gpuflow.checker.kueue.flavors import Flavor
+from gpuflow.checker.kueue.flavors import Flavor, topologies_of
 from gpuflow.checker.kueue.preemption import Preemptor, get_targets
 from gpuflow.checker.kueue.queues import NEVER, PREEMPTION_FIRST, TRY_NEXT, ClusterQueue, ResourceGroup
 from gpuflow.checker.kueue.reasons import (
@@ -30,7 +29,13 @@ from gpuflow.checker.kueue.reasons import (
     UncoveredResource,
 )
 from gpuflow.checker.kueue.snapshot import Snapshot
-from gpuflow.checker.kueue.tas_flavor_snapshot import NotPlaced, PlaceRequest, Places, find_topology_assignments
+from gpuflow.checker.kueue.tas_flavor_snapshot import (
+    NotPlaced,
+    PlaceRequest,
+    Places,
+    by_group,
+    find_topology_assignments,
+)
 from gpuflow.checker.kueue.workloads import PodSet, TopologyRequest, scale_amounts
 from gpuflow.cluster.kueue_objects import FlavorFungibility
 
@@ -245,16 +250,11 @@ class FlavorAssigner:
         self.snapshot = snapshot
         self.queue = queue
         self.node = snapshot.nodes[queue.name]
+        self.topologies = topologies_of(snapshot.flavors, queue.flavors)
         self.progress = progress
         self.ignores_undeclared = ignores_undeclared
         self.lacked_quota = False
         """Whether anything did not fit into unused quota, so that preemption was considered."""
-
-    @cached_property
-    def topologies(self) -> dict[str, str]:
-        """The topology-aware flavors of the ClusterQueue."""
-        known = (self.snapshot.flavors[name] for name in self.queue.flavors if name in self.snapshot.flavors)
-        return {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
 
     def run(self, demands: Sequence[PodSetResources]) -> Proposal:
         found: list[PodSetAssignment] = []
@@ -263,7 +263,7 @@ class FlavorAssigner:
             demands = [
                 each._replace(amounts=in_visiting_order({**each.amounts, "pods": each.pods})) for each in demands
             ]
-        for indices in _groups(demands):
+        for indices in by_group(range(len(demands)), lambda index: demands[index].pod_set.topology.group):
             group = [demands[index] for index in indices]
             choices, reasons = self._choose(group, indices, usage)
             has_failed = False
@@ -433,15 +433,6 @@ class FlavorAssigner:
             return GranularMode(PreemptionMode.NO_CANDIDATES, height)
         is_within_queue = any(target.cluster_queue == self.queue.name for target in targets)
         return GranularMode(PreemptionMode.PREEMPT if is_within_queue else PreemptionMode.RECLAIM, height)
-
-
-def _groups(demands: Sequence[PodSetResources]) -> list[list[int]]:
-    """The pod sets that must share their flavors, by a common topology group; most stand alone."""
-    groups: dict[str, list[int]] = {}
-    for index, demand in enumerate(demands):
-        name = demand.pod_set.topology.group
-        groups.setdefault(str(index) if name is None else name, []).append(index)
-    return list(groups.values())
 
 
 def _is_preferred(one: GranularMode, other: GranularMode, fungibility: FlavorFungibility) -> bool:

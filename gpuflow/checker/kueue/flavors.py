@@ -122,6 +122,12 @@ class Flavor(NamedTuple):
         return None
 
 
+def topologies_of(flavors: Mapping[str, Flavor], names: Iterable[str]) -> dict[str, str]:
+    """The topology-aware ones among these flavors, with their Topologies."""
+    known = (flavors[name] for name in names if name in flavors)
+    return {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
+
+
 class FlavorConstraints(NamedTuple):
     """What a pod demands of its node, as far as a flavor can tell."""
 
@@ -130,10 +136,9 @@ class FlavorConstraints(NamedTuple):
 
 
 def read_flavor(manifest: object) -> Flavor:
-    manifest = read_object(manifest, "ResourceFlavor")
-    name = read_name(manifest, "ResourceFlavor")
+    body, name = read_named(manifest, "ResourceFlavor")
     where = f"ResourceFlavor {name}: spec"
-    spec = read_map(manifest.get("spec"), where)
+    spec = read_map(body.get("spec"), where)
     return Flavor(
         name,
         read_labels(spec.get("nodeLabels"), f"{where}.nodeLabels"),
@@ -152,11 +157,13 @@ def read_constraints(spec: Mapping[str, Any], where: str) -> FlavorConstraints:
     )
 
 
-def read_name(manifest: Body, kind: str) -> str:
-    name = read_text(read_map(manifest.get("metadata"), f"{kind} metadata"), "name", f"{kind} metadata")
+def read_named(manifest: object, kind: str) -> tuple[Body, str]:
+    """A manifest of a kind, and its name."""
+    body = read_object(manifest, kind)
+    name = read_text(read_map(body.get("metadata"), f"{kind} metadata"), "name", f"{kind} metadata")
     if not name:
         raise ValueError(f"a {kind} without metadata.name")
-    return name
+    return body, name
 
 
 def read_time(value: object, where: str) -> datetime | None:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from gpuflow.checker.kueue.flavors import Flavor
 from gpuflow.checker.kueue.queues import ClusterQueue, LocalQueue
 from gpuflow.checker.kueue.reasons import InadmissibleReason, Refusal
-from gpuflow.checker.kueue.requests import LimitSummary, PodTemplate, limit_range_faults, request_faults
+from gpuflow.checker.kueue.requests import LimitSummary, limit_range_faults, request_faults
 from gpuflow.checker.kueue.workloads import Workload
+from gpuflow.kubernetes.objects import PodTemplate
 
 GATE = "kueue.x-k8s.io/admission-gated-by"
 CLAIMS_REFUSED = "KueueDRAIntegration feature does not support use of resource claims"

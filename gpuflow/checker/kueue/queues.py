@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from gpuflow.checker.kueue.amounts import FlavorResource, quota_amount
-from gpuflow.checker.kueue.flavors import read_name
+from gpuflow.checker.kueue.flavors import read_named
 from gpuflow.cluster.kueue_objects import (
     AdmissionCheckRule,
     ClusterQueueSpec,
@@ -18,7 +18,7 @@ from gpuflow.cluster.kueue_objects import (
     LocalQueueSpec,
     Preemption,
 )
-from gpuflow.kubernetes.admission.pod import Body, read_object, read_text
+from gpuflow.kubernetes.admission.pod import Body, read_text
 from gpuflow.kubernetes.decoding import decode
 from gpuflow.kubernetes.labels import Selector, read_selector
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_quantity
@@ -76,10 +76,9 @@ class LocalQueue(NamedTuple):
 
 
 def read_cluster_queue(manifest: object) -> ClusterQueue:
-    manifest = read_object(manifest, "ClusterQueue")
-    name = read_name(manifest, "ClusterQueue")
+    body, name = read_named(manifest, "ClusterQueue")
     where = f"ClusterQueue {name}: spec"
-    spec = decode(ClusterQueueSpec, manifest.get("spec"), where)
+    spec = decode(ClusterQueueSpec, body.get("spec"), where)
     groups = (
         ResourceGroup(frozenset(group.covered_resources), tuple(flavor.name for flavor in group.flavors))
         for group in spec.resource_groups
@@ -93,24 +92,22 @@ def read_cluster_queue(manifest: object) -> ClusterQueue:
         spec.preemption,
         read_selector(spec.namespace_selector, f"{where}.namespaceSelector"),
         spec.stop_policy != "None",
-        read_map(manifest.get("metadata"), "metadata").get("deletionTimestamp") is not None,
+        read_map(body.get("metadata"), "metadata").get("deletionTimestamp") is not None,
         spec.queueing_strategy == "StrictFIFO",
         (*map(AdmissionCheckRule, spec.admission_checks), *spec.admission_checks_strategy.admission_checks),
     )
 
 
 def read_cohort(manifest: object) -> Cohort:
-    manifest = read_object(manifest, "Cohort")
-    name = read_name(manifest, "Cohort")
-    spec = decode(CohortSpec, manifest.get("spec"), f"Cohort {name}: spec")
+    body, name = read_named(manifest, "Cohort")
+    spec = decode(CohortSpec, body.get("spec"), f"Cohort {name}: spec")
     return Cohort(name, spec.parent_name or spec.parent, _quotas(spec))
 
 
 def read_local_queue(manifest: object) -> LocalQueue:
-    manifest = read_object(manifest, "LocalQueue")
-    name = read_name(manifest, "LocalQueue")
-    spec = decode(LocalQueueSpec, manifest.get("spec"), f"LocalQueue {name}: spec")
-    namespace = read_text(read_map(manifest.get("metadata"), "metadata"), "namespace", f"LocalQueue {name}: metadata")
+    body, name = read_named(manifest, "LocalQueue")
+    spec = decode(LocalQueueSpec, body.get("spec"), f"LocalQueue {name}: spec")
+    namespace = read_text(read_map(body.get("metadata"), "metadata"), "namespace", f"LocalQueue {name}: metadata")
     return LocalQueue(namespace or "default", name, spec.cluster_queue, spec.stop_policy != "None")
 
 
@@ -151,7 +148,7 @@ def read_choice(spec: Body, field: str, where: str, choices: tuple[str, ...]) ->
 
 def read_reservations(queue: Mapping[str, Any]) -> dict[FlavorResource, int]:
     """The amounts in `status.flavorsReservation` of a ClusterQueue."""
-    where = f"ClusterQueue {read_name(queue, 'ClusterQueue')}: status.flavorsReservation"
+    where = f"ClusterQueue {read_named(queue, 'ClusterQueue')[1]}: status.flavorsReservation"
     found = {}
     for flavor in read_maps(read_map(queue.get("status"), "status").get("flavorsReservation"), where):
         name = read_text(flavor, "name", where) or ""

@@ -7,23 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from gpuflow.checker.kueue.amounts import exact_amount, in_visiting_order, request_amount
 from gpuflow.checker.kueue.queues import read_choice
 from gpuflow.kubernetes.admission.classes import RuntimeClass
 from gpuflow.kubernetes.admission.limit_range import LimitRange
 from gpuflow.kubernetes.admission.pod import Body, read_object, read_text
-from gpuflow.kubernetes.resources import (
-    BadField,
-    ResourceList,
-    aggregate,
-    combine_requests,
-    read_map,
-    read_maps,
-    read_resource_list,
-    read_texts,
-)
+from gpuflow.kubernetes.decoding import Amounts
+from gpuflow.kubernetes.objects import Container, PodTemplate, Resources
+from gpuflow.kubernetes.resources import BadField, ResourceList, read_map, read_maps, read_resource_list, read_texts
 from gpuflow.quantity import NANO, Quantity
 
 IGNORE_UNDECLARED = "IgnoreUndeclared"
@@ -147,31 +142,6 @@ ABOVE_MAXIMUM = "requests must not be above the limitRange max"
 BELOW_MINIMUM = "requests must not be below the limitRange min"
 
 
-class Resources(NamedTuple):
-    """Requests and limits of a container, or of the pod as a whole."""
-
-    requests: ResourceList
-    limits: ResourceList
-    is_sidecar: bool = False
-
-
-class PodTemplate(NamedTuple):
-    """The resources of one pod of a pod set."""
-
-    containers: tuple[Resources, ...]
-    init_containers: tuple[Resources, ...]
-    level: Resources | None
-    overhead: ResourceList
-    runtime_class: str | None
-
-    def requests(self) -> dict[str, Quantity]:
-        total = aggregate(
-            (each.requests for each in self.containers),
-            ((each.requests, each.is_sidecar) for each in self.init_containers),
-        )
-        return combine_requests(total, self.level.requests if self.level else {}, self.overhead)
-
-
 class LimitBounds(NamedTuple):
     minimum: dict[str, Quantity]
     maximum: dict[str, Quantity]
@@ -183,22 +153,6 @@ class LimitSummary(NamedTuple):
     default_requests: dict[str, Quantity]
     default_limits: dict[str, Quantity]
     bounds: dict[str, LimitBounds]
-
-
-def read_template(spec: Mapping[str, Any], where: str) -> PodTemplate:
-    def containers(field: str) -> tuple[Resources, ...]:
-        return tuple(
-            _read_resources(each, f"{where}.{field}[{index}]")
-            for index, each in enumerate(read_maps(spec.get(field), f"{where}.{field}"))
-        )
-
-    return PodTemplate(
-        containers("containers"),
-        containers("initContainers"),
-        None if spec.get("resources") is None else _read_resources(spec, where),
-        read_resource_list(spec.get("overhead"), f"{where}.overhead"),
-        read_text(spec, "runtimeClassName", where),
-    )
 
 
 def summarize(limit_ranges: Iterable[LimitRange]) -> LimitSummary:
@@ -222,20 +176,21 @@ def adjust_resources(
 ) -> PodTemplate:
     """The template as Kueue charges it: with overhead, LimitRange defaults, and limits for missing requests."""
     overhead = template.overhead
-    runtime = runtime_classes.get(template.runtime_class or "")
+    runtime = runtime_classes.get(template.runtime_class_name)
     if runtime and not overhead:
-        overhead = runtime.overhead
+        overhead = Amounts(runtime.overhead)
 
-    def fill_defaults(resources: Resources) -> Resources:
-        given = {**limits.default_limits, **resources.limits}
-        requests = {**given, **limits.default_requests, **resources.requests}
-        return Resources(requests, given, resources.is_sidecar)
+    def fill_defaults(container: Container) -> Container:
+        given = {**limits.default_limits, **container.resources.limits}
+        requests = {**given, **limits.default_requests, **container.resources.requests}
+        return replace(container, resources=Resources(Amounts(requests), Amounts(given)))
 
-    level = template.level
-    return template._replace(
+    level = template.resources
+    return replace(
+        template,
         containers=tuple(map(fill_defaults, template.containers)),
         init_containers=tuple(map(fill_defaults, template.init_containers)),
-        level=level and Resources({**level.limits, **level.requests}, level.limits),
+        resources=level and Resources(Amounts({**level.limits, **level.requests}), level.limits),
         overhead=overhead,
     )
 
@@ -277,9 +232,9 @@ def _apply_resource_transformations(requests: ResourceList, configuration: Confi
 def request_faults(template: PodTemplate, where: str) -> Iterator[str]:
     """Requests above limits, in Kueue's words."""
     named = [
-        *((f"{where}.initContainers[{index}]", each) for index, each in enumerate(template.init_containers)),
-        *((f"{where}.containers[{index}]", each) for index, each in enumerate(template.containers)),
-        *([(f"{where}.resources", template.level)] if template.level else []),
+        *((f"{where}.initContainers[{index}]", each.resources) for index, each in enumerate(template.init_containers)),
+        *((f"{where}.containers[{index}]", each.resources) for index, each in enumerate(template.containers)),
+        *([(f"{where}.resources", template.resources)] if template.resources else []),
     ]
     for field, resources in named:
         yield from _fault(field, _greater_keys(resources.requests, resources.limits), ABOVE_LIMITS)
@@ -292,8 +247,9 @@ def limit_range_faults(template: PodTemplate, limits: LimitSummary, where: str) 
         for field, containers in (("initContainers", template.init_containers), ("containers", template.containers)):
             for index, each in enumerate(containers):
                 at = f"{where}.{field}[{index}]"
-                yield from _fault(at, _greater_keys(_merge_resource_list(each, max), bounds.maximum), ABOVE_MAXIMUM)
-                yield from _fault(at, _greater_keys(bounds.minimum, _merge_resource_list(each, min)), BELOW_MINIMUM)
+                most, least = (_merge_resource_list(each.resources, choose) for choose in (max, min))
+                yield from _fault(at, _greater_keys(most, bounds.maximum), ABOVE_MAXIMUM)
+                yield from _fault(at, _greater_keys(bounds.minimum, least), BELOW_MINIMUM)
     bounds = limits.bounds.get("Pod")
     if bounds:
         total = template.requests()
@@ -320,12 +276,3 @@ def _fault(field: str, names: list[str], detail: str) -> Iterator[str]:
     if names:
         listed = ",".join(f'"{name}"' for name in names)
         yield f"{field}: Invalid value: [{listed}]: {detail}"
-
-
-def _read_resources(holder: Mapping[str, Any], where: str) -> Resources:
-    resources = read_map(holder.get("resources"), f"{where}.resources")
-    return Resources(
-        read_resource_list(resources.get("requests"), f"{where}.resources.requests"),
-        read_resource_list(resources.get("limits"), f"{where}.resources.limits"),
-        holder.get("restartPolicy") == "Always",
-    )

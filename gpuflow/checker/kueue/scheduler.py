@@ -24,7 +24,7 @@ from gpuflow.checker.kueue.flavor_assigner import (
     Proposal,
     is_tas_requested,
 )
-from gpuflow.checker.kueue.flavors import read_flavor, read_name
+from gpuflow.checker.kueue.flavors import read_flavor, read_named, topologies_of
 from gpuflow.checker.kueue.prechecks import (
     ClusterFacts,
     admissibility_refusal,
@@ -49,7 +49,7 @@ from gpuflow.checker.kueue.tas_flavor_snapshot import (
 from gpuflow.checker.kueue.workloads import LONG_AGO, NOT_YET, Holder, Workload, read_holder, read_workload
 from gpuflow.kubernetes.admission.classes import RuntimeClass, read_runtime_class
 from gpuflow.kubernetes.admission.limit_range import LimitRange, read_limit_range
-from gpuflow.kubernetes.admission.pod import Body, read_object
+from gpuflow.kubernetes.admission.pod import Body
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.kubernetes.resources import read_map, read_maps
 
@@ -366,20 +366,19 @@ class Kueue:
         reserved: Mapping[str, Mapping[FlavorResource, int]] | None = None,
     ) -> None:
         """`nodes_may_come`: something may add nodes, so that what has no place now may have one later."""
-        topologies = None if topologies is None else list(topologies)
         self.reserved = reserved
         self.configuration = read_configuration(configuration)
         self.flavors = {flavor.name: flavor for flavor in map(read_flavor, flavors)}
         self.queues = by_name(map(read_cluster_queue, cluster_queues), "ClusterQueue")
         self.cohorts = by_name(map(read_cohort, cohorts), "Cohort")
         self.local_queues = {(each.namespace, each.name): each for each in map(read_local_queue, local_queues)}
+        self.levels = None if topologies is None else dict(map(read_topology, topologies))
         self.known = ClusterFacts(
             self.flavors,
             cyclic_cohorts(self.cohorts),
             None if admission_checks is None else dict(map(_read_check, admission_checks)),
-            None if topologies is None else frozenset(_name(each, "Topology") for each in topologies),
+            None if self.levels is None else frozenset(self.levels),
         )
-        self.levels = None if topologies is None else dict(map(read_topology, topologies))
         self.knows_pods, self.nodes_may_come = pods is not None, nodes_may_come
         self.inventory: TopologyInventory | None = None
         if self.levels is not None and nodes is not None and any(flavor.topology for flavor in self.flavors.values()):
@@ -401,7 +400,11 @@ class Kueue:
         if isinstance(head, Assignment):
             return head
         own = (workload.namespace, workload.name)
-        return self.decide(workload, head, self._snapshot_without(own) if own in self.holders else self.snapshot)
+        if own not in self.holders:
+            return self.decide(workload, head, self.snapshot)
+        # One that already holds quota is asked about as if it did not.
+        others = (holder for key, holder in self.holders.items() if key != own)
+        return self.decide(workload, head, self._snapshot(others, None, self.inventory))
 
     def queue_of(self, workload: Workload) -> ClusterQueue | None:
         """The ClusterQueue in which the workload stands, if its way there is open."""
@@ -493,11 +496,6 @@ class Kueue:
             self.flavors, self.queues, self.cohorts, self._active_queues, holders, reserved, self.levels, inventory
         )
 
-    def _snapshot_without(self, key: tuple[str, str]) -> Snapshot:
-        """A workload that already holds quota is asked about as if it did not."""
-        others = (holder for holder in self.holders.values() if holder.key != key)
-        return self._snapshot(others, None, self.inventory)
-
     @cached_property
     def _active_queues(self) -> frozenset[str]:
         return frozenset(name for name, queue in self.queues.items() if not inactive_reason(queue, self.known))
@@ -522,7 +520,7 @@ class Kueue:
         for pod_set in workload.pod_sets:
             if pod_set.claims:
                 yield f"pod set {pod_set.name}: devices of resource claim templates are charged too"
-            runtime = pod_set.template.runtime_class
+            runtime = pod_set.template.runtime_class_name
             if runtime and not pod_set.template.overhead and self.runtime_classes is None:
                 yield f"pod set {pod_set.name}: the overhead of RuntimeClass {runtime} is not known"
         yield from self._topology_notes(workload, queue)
@@ -532,8 +530,7 @@ class Kueue:
                 yield check_decides(check.name)
 
     def _topology_notes(self, workload: Workload, queue: ClusterQueue) -> Iterable[str]:
-        known = (self.flavors[name] for name in queue.flavors)
-        topologies = {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
+        topologies = topologies_of(self.flavors, queue.flavors)
         placed = [each.name for each in workload.pod_sets if topologies and is_tas_requested(each, queue, topologies)]
         if placed:
             yield from self._place_notes(workload, placed)
@@ -578,21 +575,15 @@ def _truncate_condition_message(message: str) -> str:
 
 
 def _read_namespace(manifest: object) -> tuple[str, dict[str, str]]:
-    manifest = read_object(manifest, "Namespace")
-    name = read_name(manifest, "Namespace")
-    metadata = read_map(manifest.get("metadata"), "Namespace metadata")
+    body, name = read_named(manifest, "Namespace")
+    metadata = read_map(body.get("metadata"), "Namespace metadata")
     return name, read_labels(metadata.get("labels"), f"Namespace {name}: metadata.labels")
 
 
 def _read_check(manifest: object) -> tuple[str, bool]:
     """An AdmissionCheck and whether it is active; one without status, as in a repository, is taken to be."""
-    manifest = read_object(manifest, "AdmissionCheck")
-    name = read_name(manifest, "AdmissionCheck")
-    status = read_map(manifest.get("status"), f"AdmissionCheck {name}: status")
+    body, name = read_named(manifest, "AdmissionCheck")
+    status = read_map(body.get("status"), f"AdmissionCheck {name}: status")
     conditions = read_maps(status.get("conditions"), f"AdmissionCheck {name}: status.conditions")
     states = [each.get("status") == "True" for each in conditions if each.get("type") == "Active"]
     return name, all(states)
-
-
-def _name(manifest: object, kind: str) -> str:
-    return read_name(read_object(manifest, kind), kind)

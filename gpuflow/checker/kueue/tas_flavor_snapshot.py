@@ -9,22 +9,23 @@ sigs.k8s.io/kueue/pkg/cache/scheduler, Kueue v0.19.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from gpuflow.checker.kueue.amounts import amounts_of
 from gpuflow.checker.kueue.flavors import (
     Flavor,
     FlavorConstraints,
     FlavorTaint,
-    read_name,
+    read_named,
     read_taint,
     untolerated_taint,
 )
-from gpuflow.checker.kueue.requests import read_template
 from gpuflow.kubernetes.admission.pod import Body, read_object, read_text
+from gpuflow.kubernetes.decoding import decode
 from gpuflow.kubernetes.labels import read_labels
+from gpuflow.kubernetes.objects import PodTemplate
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_resource_list
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -40,6 +41,7 @@ POD_ANNOTATIONS: Final = (
 ENDED_PHASES: Final = ("Succeeded", "Failed")
 
 Amounts = dict[str, int]
+T = TypeVar("T")
 
 
 class TopologyNode(NamedTuple):
@@ -159,7 +161,7 @@ def read_inventory(
         if not node:
             waiting += not spec.get("schedulingGates")
             continue
-        amounts = {**amounts_of(read_template(spec, "Pod: spec").requests()), "pods": 1}
+        amounts = {**amounts_of(decode(PodTemplate, spec, "Pod: spec").requests()), "pods": 1}
         add_to(busy.setdefault(node, {}), amounts)
         if _is_daemon(manifest):
             add_to(daemons.setdefault(node, {}), amounts)
@@ -181,10 +183,9 @@ def _is_daemon(pod: Body) -> bool:
 
 def read_topology(manifest: object) -> tuple[str, tuple[str, ...]]:
     """A Topology, and the labels of its levels."""
-    manifest = read_object(manifest, "Topology")
-    name = read_name(manifest, "Topology")
+    body, name = read_named(manifest, "Topology")
     where = f"Topology {name}: spec"
-    levels = read_maps(read_map(manifest.get("spec"), where).get("levels"), f"{where}.levels")
+    levels = read_maps(read_map(body.get("spec"), where).get("levels"), f"{where}.levels")
     labels = [read_text(each, "nodeLabel", f"{where}.levels[{index}]") for index, each in enumerate(levels)]
     if not labels or not all(labels) or len(set(labels)) < len(labels):
         raise BadField(f"{where}.levels", "one level at least is needed, each with a nodeLabel of its own")
@@ -192,16 +193,15 @@ def read_topology(manifest: object) -> tuple[str, tuple[str, ...]]:
 
 
 def _read_node(manifest: object) -> TopologyNode | None:
-    manifest = read_object(manifest, "Node")
-    name = read_name(manifest, "Node")
+    body, name = read_named(manifest, "Node")
     where = f"Node {name}"
-    spec, status = read_map(manifest.get("spec"), where), read_map(manifest.get("status"), where)
+    spec, status = read_map(body.get("spec"), where), read_map(body.get("status"), where)
     conditions = read_maps(status.get("conditions"), f"{where}: status.conditions")
     # A node in a file may have no conditions at all; a real one always has.
     is_ready = all(each.get("status") == "True" for each in conditions if each.get("type") == "Ready")
     if spec.get("unschedulable") is True or not is_ready:
         return None
-    metadata = read_map(manifest.get("metadata"), f"{where}: metadata")
+    metadata = read_map(body.get("metadata"), f"{where}: metadata")
     taints = read_maps(spec.get("taints"), f"{where}: spec.taints")
     allocatable = status.get("allocatable", status.get("capacity"))
     return TopologyNode(
@@ -262,7 +262,7 @@ def find_topology_assignments(
         tree = trees[flavor]
         # Nodes may belong to several flavors; what one pod set takes there, the next one misses.
         taken = shared if tree.is_by_node else {}
-        for group in _groups(each for each in requests if each.flavor == flavor):
+        for group in by_group((each for each in requests if each.flavor == flavor), lambda each: each.group):
             answer = _Search(tree, taken, empty).run(group)
             if isinstance(answer, str):
                 failure = failure or NotPlaced(group[0].pod_set, answer)
@@ -285,10 +285,12 @@ def fits(trees: Mapping[str, TopologyTree], requests: Sequence[PlaceRequest], pl
     return True
 
 
-def _groups(requests: Iterable[PlaceRequest]) -> list[list[PlaceRequest]]:
-    groups: dict[str, list[PlaceRequest]] = {}
-    for index, each in enumerate(requests):
-        groups.setdefault(str(index) if each.group is None else each.group, []).append(each)
+def by_group(pod_sets: Iterable[T], group_of: Callable[[T], str | None]) -> list[list[T]]:
+    """The pod sets that must share flavors and domains, by a common topology group; most stand alone."""
+    groups: dict[str, list[T]] = {}
+    for index, each in enumerate(pod_sets):
+        name = group_of(each)
+        groups.setdefault(str(index) if name is None else name, []).append(each)
     return list(groups.values())
 
 

@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from gpuflow.checker.kueue.amounts import FlavorResource, amounts_of, clamp, plus, request_amount
-from gpuflow.checker.kueue.flavors import FlavorConstraints, read_constraints, read_name, read_time
-from gpuflow.checker.kueue.requests import PodTemplate, read_template
-from gpuflow.kubernetes.admission.pod import Body, read_integer, read_object, read_text
+from gpuflow.checker.kueue.flavors import FlavorConstraints, read_constraints, read_named, read_time
+from gpuflow.kubernetes.admission.pod import Body, read_integer, read_text
+from gpuflow.kubernetes.decoding import decode
 from gpuflow.kubernetes.labels import read_labels
+from gpuflow.kubernetes.objects import PodTemplate
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_resource_list, read_texts
 
 
@@ -153,6 +154,8 @@ class Holder(NamedTuple):
     usage: Mapping[FlavorResource, int]
     uses: frozenset[FlavorResource]
     places: tuple[Place, ...] = ()
+    pod_sets: tuple[AdmittedPodSet, ...] = ()
+    """Those that still have pods."""
 
 
 class Place(NamedTuple):
@@ -167,9 +170,6 @@ class Place(NamedTuple):
 class AdmittedPodSet(NamedTuple):
     """Pods of a workload that holds quota, with the flavors they got and what each is charged."""
 
-    namespace: str
-    workload: str
-    cluster_queue: str
     pods: int
     flavors: Mapping[str, str]
     each: Mapping[str, int]
@@ -177,24 +177,24 @@ class AdmittedPodSet(NamedTuple):
 
 
 def read_workload(manifest: object) -> Workload:
-    workload = _read_head(manifest := read_object(manifest, "Workload"))
-    spec = read_map(manifest.get("spec"), "spec")
+    body, workload = _read_head(manifest)
+    spec = read_map(body.get("spec"), "spec")
     return workload._replace(pod_sets=_read_pod_sets(spec.get("podSets"), f"Workload {workload.name}"))
 
 
-def _read_head(manifest: Body) -> Workload:
-    """Everything but the pod sets."""
-    name = read_name(manifest, "Workload")
+def _read_head(manifest: object) -> tuple[Body, Workload]:
+    """The manifest, and everything in it but the pod sets."""
+    body, name = read_named(manifest, "Workload")
     where = f"Workload {name}"
-    metadata = read_map(manifest.get("metadata"), f"{where}: metadata")
-    spec = read_map(manifest.get("spec"), f"{where}: spec")
-    status = read_map(manifest.get("status"), f"{where}: status")
+    metadata = read_map(body.get("metadata"), f"{where}: metadata")
+    spec = read_map(body.get("spec"), f"{where}: spec")
+    status = read_map(body.get("status"), f"{where}: status")
     reclaimable = {
         read_text(item, "name", where) or "": read_integer(item, "count", f"{where}: status.reclaimablePods") or 0
         for item in read_maps(status.get("reclaimablePods"), f"{where}: status.reclaimablePods")
     }
     checks = read_maps(status.get("admissionChecks"), f"{where}: status.admissionChecks")
-    return Workload(
+    return body, Workload(
         read_text(metadata, "namespace", f"{where}: metadata") or "default",
         name,
         read_text(metadata, "uid", f"{where}: metadata") or "",
@@ -212,28 +212,35 @@ def _read_head(manifest: Body) -> Workload:
 
 def read_holder(manifest: object, *, by_eviction: bool) -> Holder | None:
     """What a workload holds; `None` when it holds nothing: still pending, finished or deactivated."""
-    workload = _read_head(manifest := read_object(manifest, "Workload"))
+    body, workload = _read_head(manifest)
     reserved = workload.conditions.get("QuotaReserved")
     finished = workload.conditions.get("Finished")
     if reserved is None or not reserved.is_true or (finished and finished.is_true) or not workload.is_active:
         return None
     where = f"Workload {workload.name}: status.admission"
-    admission = read_map(read_map(manifest.get("status"), "status").get("admission"), where)
+    admission = read_map(read_map(body.get("status"), "status").get("admission"), where)
     cluster_queue = read_text(admission, "clusterQueue", where)
     if not cluster_queue:
         raise BadField(where, "quota is reserved, but no ClusterQueue is named")
-    counts = _read_counts(manifest, f"Workload {workload.name}: spec")
+    counts, specs = _read_planned(body, f"Workload {workload.name}: spec")
     usage: dict[FlavorResource, int] = {}
     uses: set[FlavorResource] = set()
     places: list[Place] = []
-    for item in read_maps(admission.get("podSetAssignments"), f"{where}.podSetAssignments"):
-        flavors = read_labels(item.get("flavors"), f"{where}.podSetAssignments.flavors")
+    pod_sets: list[AdmittedPodSet] = []
+    at = f"{where}.podSetAssignments"
+    for item in read_maps(admission.get("podSetAssignments"), at):
+        flavors = read_labels(item.get("flavors"), f"{at}.flavors")
         uses.update((flavor, resource) for resource, flavor in flavors.items())
-        for resource, amount in _held_amounts(item, workload, counts, f"{where}.podSetAssignments").items():
+        amounts, pods = _read_held(item, workload, counts, at)
+        for resource, amount in amounts.items():
             key = flavors.get(resource, ""), resource
             usage[key] = plus(usage.get(key, 0), amount)
+        name = read_text(item, "name", at) or ""
         if item.get("topologyAssignment") is not None:
-            places += _read_places(item, manifest, set(flavors.values()), f"{where}.podSetAssignments")
+            places += _read_places(item, specs.get(name or "main", {}), set(flavors.values()), at)
+        if pods > 0:
+            each = {resource: amount // pods for resource, amount in amounts.items()}
+            pod_sets.append(AdmittedPodSet(pods, flavors, each, specs.get(name, {})))
     evicted = workload.conditions.get("Evicted")
     return Holder(
         (workload.namespace, workload.name),
@@ -246,60 +253,21 @@ def read_holder(manifest: object, *, by_eviction: bool) -> Holder | None:
         usage,
         frozenset(uses),
         tuple(places),
+        tuple(pod_sets),
     )
 
 
-def _read_places(item: Body, manifest: Body, flavors: Iterable[str], where: str) -> Iterator[Place]:
+def _read_places(item: Body, spec: Mapping[str, Any], flavors: Iterable[str], where: str) -> Iterator[Place]:
     """The domains in which the pods of a pod set are, with what they take: what their template asks for."""
-    name = read_text(item, "name", where) or "main"
-    each: Mapping[str, int] = {}
-    for pod_set in read_maps(read_map(manifest.get("spec"), where).get("podSets"), where):
-        if (read_text(pod_set, "name", where) or "main") == name:
-            template = read_map(pod_set.get("template"), where)
-            each = amounts_of(read_template(read_map(template.get("spec"), where), where).requests())
+    each = amounts_of(decode(PodTemplate, spec, where).requests())
     for values, pods in read_topology_assignment(item.get("topologyAssignment"), f"{where}.topologyAssignment"):
         amounts = {resource: amount * pods for resource, amount in each.items()}
         for flavor in sorted(flavors):
             yield Place(flavor, ",".join(values), {**amounts, "pods": pods})
 
 
-def read_admitted(manifest: object) -> list[AdmittedPodSet]:
-    """The pods of a workload that holds quota and is not on its way out; none of any other."""
-    holder = read_holder(manifest := read_object(manifest, "Workload"), by_eviction=False)
-    if holder is None or holder.is_evicted:
-        return []
-    workload = _read_head(manifest)
-    where = f"Workload {workload.name}"
-    specs = {
-        read_text(item, "name", where) or "main": read_map(read_map(item.get("template"), where).get("spec"), where)
-        for item in read_maps(read_map(manifest.get("spec"), where).get("podSets"), where)
-    }
-    counts = _read_counts(manifest, f"{where}: spec")
-    admission = read_map(read_map(manifest.get("status"), where).get("admission"), where)
-    found = []
-    for item in read_maps(admission.get("podSetAssignments"), where):
-        name = read_text(item, "name", where) or ""
-        planned = counts.get(name, 0)
-        count = read_integer(item, "count", where)
-        pods = min(workload.count_after_reclaim(name, planned), planned if count is None else count)
-        amounts = _held_amounts(item, workload, counts, where)
-        if pods > 0:
-            found.append(
-                AdmittedPodSet(
-                    workload.namespace,
-                    workload.name,
-                    holder.cluster_queue,
-                    pods,
-                    read_labels(item.get("flavors"), where),
-                    {resource: amount // pods for resource, amount in amounts.items()},
-                    specs.get(name, {}),
-                )
-            )
-    return found
-
-
-def _held_amounts(item: Body, workload: Workload, counts: Mapping[str, int], where: str) -> dict[str, int]:
-    """What one pod set holds, less what its early finishers have given back."""
+def _read_held(item: Body, workload: Workload, counts: Mapping[str, int], where: str) -> tuple[dict[str, int], int]:
+    """What one pod set holds, less what its early finishers have given back, and how many pods are left of it."""
     name = read_text(item, "name", where) or ""
     planned = counts.get(name, 0)
     count = read_integer(item, "count", where)
@@ -307,16 +275,18 @@ def _held_amounts(item: Body, workload: Workload, counts: Mapping[str, int], whe
     usage = read_resource_list(item.get("resourceUsage"), f"{where}.resourceUsage")
     amounts = {resource: request_amount(resource, quantity) for resource, quantity in usage.items()}
     left = workload.count_after_reclaim(name, planned)
-    return scale_amounts(amounts, count, left) if left < count else amounts
+    return (scale_amounts(amounts, count, left) if left < count else amounts), min(left, count)
 
 
-def _read_counts(manifest: Body, where: str) -> dict[str, int]:
-    """How many pods each pod set was made with."""
-    counts = {}
-    for item in read_maps(read_map(manifest.get("spec"), where).get("podSets"), f"{where}.podSets"):
+def _read_planned(body: Body, where: str) -> tuple[dict[str, int], dict[str, Mapping[str, Any]]]:
+    """How many pods each pod set was made with, and what they are like."""
+    counts, specs = {}, {}
+    for item in read_maps(read_map(body.get("spec"), where).get("podSets"), f"{where}.podSets"):
         count = read_integer(item, "count", f"{where}.podSets")
-        counts[read_text(item, "name", f"{where}.podSets") or "main"] = 1 if count is None else count
-    return counts
+        name = read_text(item, "name", f"{where}.podSets") or "main"
+        counts[name] = 1 if count is None else count
+        specs[name] = read_map(read_map(item.get("template"), f"{where}.podSets").get("spec"), f"{where}.podSets")
+    return counts, specs
 
 
 def scale_amounts(amounts: Mapping[str, int], count: int, wanted: int) -> dict[str, int]:
@@ -348,7 +318,7 @@ def _read_pod_set(item: Body, where: str) -> PodSet:
         read_text(item, "name", where) or "main",
         pods,
         fewest,
-        read_template(spec, f"{where}.template.spec"),
+        decode(PodTemplate, spec, f"{where}.template.spec"),
         read_constraints(spec, f"{where}.template.spec"),
         _read_topology(item.get("topologyRequest"), f"{where}.topologyRequest"),
         _claims(spec, where),

@@ -114,7 +114,7 @@ def _alone(requests: decoding.Amounts, limits: decoding.Amounts) -> Amounts:
 def _container(container: objects.Container) -> Container:
     requests, limits = container.resources.requests, container.resources.limits
     wanted = {**requests, **limits, **requests}  # what only the limits name is asked for too
-    return Container(container.name, wanted, limits, container.restart_policy == "Always", EMPTY)
+    return Container(container.name, wanted, limits, container.is_sidecar, EMPTY)
 
 
 def _effective_requests(

@@ -73,7 +73,7 @@ def host_ports(pod: objects.PodParts, *, on_host: bool) -> Iterator[HostPort]:
     """The host ports of the containers that run all the time; on the host's network every port is one."""
     for field, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
         for index, container in enumerate(containers):
-            if container.ports and (field == "containers" or container.restart_policy == "Always"):
+            if container.ports and (field == "containers" or container.is_sidecar):
                 where = f"spec.{field}[{index}].ports"
                 for position, port in enumerate(read_as(tuple[objects.ContainerPort, ...], container.ports, where)):
                     number = port.host_port

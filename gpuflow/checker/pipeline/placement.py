@@ -8,10 +8,11 @@ flavor of its list, and no node of that flavor can hold it, one is stuck in ever
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuflow.checker.contention.concurrency import Concurrency
+from gpuflow.checker.dra.plan import Group
 from gpuflow.checker.hints.trials import Trials
 from gpuflow.checker.kueue.snapshot import QuotaNode
 from gpuflow.checker.nodes.capacity import led_room, room
@@ -25,7 +26,7 @@ from gpuflow.checker.pipeline.nodes.pending import SentPods, read_pending_pods, 
 from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
 from gpuflow.checker.pipeline.pod_groups import PodGroup, pod_groups
 from gpuflow.checker.pipeline.queues.findings import queue_outcome
-from gpuflow.checker.pipeline.queues.requests import UNQUEUED_ASSIGNMENT, QueueRequest, root_of
+from gpuflow.checker.pipeline.queues.requests import UNQUEUED_ASSIGNMENT, QueueRequest
 from gpuflow.checker.pipeline.queues.setup import Setup
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdicts
 from gpuflow.checker.report import Outcome, merge_outcomes, outcome_of
@@ -113,7 +114,7 @@ def stuck_steps(demand: Demand, queue_verdicts: QueueVerdicts, node_verdicts: No
     trees: dict[QuotaNode, list[QueueRequest]] = {}
     for request in queue_verdicts.requests:
         if not request.is_hopeless and request.cluster_queue is not None:
-            trees.setdefault(root_of(queue_verdicts.kueue, request), []).append(request)
+            trees.setdefault(queue_verdicts.root_of(request), []).append(request)
     for root, requests in trees.items():
         flavors = tuple(dict.fromkeys(name for each in requests for group in each.groups for name in group.flavors))
         if queue_verdicts.pending.requests_below(root, flavors) is not None:
@@ -172,10 +173,9 @@ def placement_outcome(
         for group in pod_groups(each.demand, each.policy, each.admissions, each.prepared.namespace, by_labels=repelling)
     ]
     concurrency, makers = Concurrency(demand), makers_of_nodes(cluster)
-    devices = None
+    devices: Mapping[PodGroup, Group] = {}
     if node_pools is not None and len(namespaces) == 1:
-        devices = read_devices(cluster, namespace, node_pools, groups, pending_pods, concurrency, runs)
-        node_pools = node_pools if devices is None else devices.node_pools
+        node_pools, devices = read_devices(cluster, namespace, node_pools, groups, pending_pods, concurrency, runs)
     queue_verdicts = None if setup is None else QueueVerdicts(setup, groups, concurrency, runs)
     parts = [] if queue_verdicts is None else [queue_outcome(demand, queue_verdicts, is_trial=trials is None)]
     if node_pools is not None:
@@ -188,13 +188,7 @@ def placement_outcome(
         avoided = {step.name: step.nodes_avoided for step in demand.steps if step.nodes_avoided}
         others = SentPods([], {})
         if queue_verdicts is not None:
-            others = sent_pods(
-                queue_verdicts.kueue,
-                queue_verdicts.pending.workloads,
-                queue_verdicts.setup.admitted,
-                node_pools,
-                pending_pods,
-            )
+            others = sent_pods(queue_verdicts.kueue, queue_verdicts.pending.workloads, node_pools, pending_pods)
         pending_pods += others.pods
         node_verdicts = NodeVerdicts(
             node_pools, sent, concurrency, runs, claims, share, pending_pods, avoided, others.most, devices

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, driver_admission
+from gpuflow.core.errors import list_names
 from gpuflow.demands import Demand
 from gpuflow.demands.model import StepDemand
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, QUEUED_BY
@@ -75,6 +76,13 @@ def pod_groups(
             )
         )
     return groups
+
+
+def subject_of(*pod_groups: PodGroup) -> str:
+    """What a sentence about these pods calls them."""
+    steps = [step for pod_group in pod_groups if not pod_group.is_driver for step in pod_group.steps]
+    driver = ["the engine's driver pod"] if any(pod_group.is_driver for pod_group in pod_groups) else []
+    return " and ".join([*([list_names(steps)] if steps else []), *driver])
 
 
 def _pod_set(step: StepDemand) -> str:

@@ -121,7 +121,7 @@ def _gang_objects(demand: Demand, key: str) -> StoredObjects | None:
     launched = [step for step in counted if (step.part_of or step.name) in by_launcher]
     if launched:
         # What goes when a gang has ended may be gone before the next one is made.
-        stays = all(_stays(step, key) for step in launched)
+        stays = all(kind.leaves_all or key == _kind_key(kind) for kind in map(_kind_of, launched))
         return _count_kept(demand, launched, False, "all" if stays else "unknown", counts=counts)
     operated = [] if not (demand.runs_on.keys() | {demand.engine}) - {NO_ENGINE} else counted
     return _count_failed_kept(operated, _live_copies(demand, operated, counts), counts=counts) if operated else None
@@ -142,12 +142,6 @@ def _object_count(step: StepDemand, key: str) -> int:
     # One for all of them, which is counted with the workers.
     one = key in SERVICES or key in kind.beside or key == _kind_key(kind)
     return int(one and any(each.name == WORKERS for each in ranks))
-
-
-def _stays(step: StepDemand, key: str) -> bool:
-    """Whether the object stays when an attempt of the gang has ended."""
-    kind = _kind_of(step)
-    return kind.leaves_all or key == _kind_key(kind)
 
 
 def _kind_key(kind: GangKind) -> str:

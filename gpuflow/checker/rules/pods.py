@@ -203,7 +203,8 @@ def _driver_settings(demand: Demand) -> str:
 @check_rule("GF551")
 def best_effort(q: Question) -> Iterator[Problem]:
     """Steps with GPUs whose pods, after the LimitRange's defaults, ask for neither cpu nor memory."""
-    names = [one.step.name for one in q.admissions if one.ever.allowed and _has_devices(one) and _is_best_effort(one)]
+    asking = [one for one in q.admissions if one.ever.allowed and any("/" in key for key in one.step.requests)]
+    names = [one.step.name for one in asking if _is_best_effort(one)]
     if names:
         asks, pods = ("asks", "its pod is") if len(names) == 1 else ("ask", "their pods are")
         ours = q.demand.kind == "Pipeline"
@@ -211,10 +212,6 @@ def best_effort(q: Question) -> Iterator[Problem]:
         text = f"{list_names(names)} {asks} for GPUs but not for cpu or memory: "
         text += f"{pods} BestEffort and the first to be evicted"
         yield Problem(text, q.where(names[0]), f"{way}; GPUs do not count here")
-
-
-def _has_devices(one: StepAdmission) -> bool:
-    return any("/" in key for key in one.step.requests)
 
 
 def _is_best_effort(one: StepAdmission) -> bool:

@@ -242,7 +242,10 @@ def silent_nodes(q: Question) -> Iterator[Problem]:
 def lost_workloads(q: Question) -> Iterator[Problem]:
     """Queues that say that more is admitted, or waits, than the snapshot shows: who holds quota is then not known."""
     cluster, related = q.cluster, _related_queues(q)
-    homes = {(item.namespace, item.name): _target_of(item.body) for item in cluster.of("LocalQueue")}
+    homes = {
+        (item.namespace, item.name): str(read_map(item.body.get("spec"), "spec").get("clusterQueue") or "")
+        for item in cluster.of("LocalQueue")
+    }
     holders = Counter(_queue_of(item.body) for item in cluster.of("Workload"))
     lining_up = Counter(
         homes.get((item.namespace, str(read_map(item.body.get("spec"), "spec").get("queueName") or "")))
@@ -275,10 +278,6 @@ def _workloads(count: int, which: str = "") -> str:
 def _queue_of(body: Any) -> str:
     admission = read_map(read_map(body.get("status"), "status").get("admission"), "status.admission")
     return str(admission.get("clusterQueue") or "")
-
-
-def _target_of(body: Any) -> str:
-    return str(read_map(body.get("spec"), "spec").get("clusterQueue") or "")
 
 
 def _related_queues(q: Question) -> set[str]:

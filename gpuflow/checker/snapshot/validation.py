@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from gpuflow.checker.kueue.flavors import read_flavor, read_name
+from msgspec.structs import astuple
+
+from gpuflow.checker.kueue.flavors import read_flavor, read_named
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort, read_local_queue, read_reservations
 from gpuflow.checker.kueue.requests import read_configuration
 from gpuflow.checker.kueue.tas_flavor_snapshot import read_topology
@@ -36,7 +38,7 @@ from gpuflow.kubernetes.admission.limit_range import read_limit_range
 from gpuflow.kubernetes.admission.pod import Body, read_flag, read_integer, read_text
 from gpuflow.kubernetes.admission.pod_security import LABEL, LEVELS
 from gpuflow.kubernetes.admission.quota import read_quota
-from gpuflow.kubernetes.decoding import Amounts, decode
+from gpuflow.kubernetes.decoding import Amounts, decode, read_as
 from gpuflow.kubernetes.labels import read_labels, read_tolerations
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_resource_list, read_texts
 
@@ -136,6 +138,7 @@ SCOPES: Final = {
 }  # fmt: skip
 OPERATORS: Final = {"In", "NotIn", "Exists", "DoesNotExist"}
 LIMIT_TYPES: Final = ("Container", "Pod", "PersistentVolumeClaim")
+LIMIT_FIELDS: Final = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
 
 
 class Validated(NamedTuple):
@@ -173,33 +176,31 @@ def _faults(item: Manifest, valid: Validated) -> Iterator[Finding]:
 
 def _read_quota_rules(body: Body) -> None:
     """What the API server demands of a quota beyond its shape."""
-    spec, status = read_map(body.get("spec"), "spec"), read_map(body.get("status"), "status")
-    for holder, field, where in ((spec, "hard", "spec"), (status, "hard", "status"), (status, "used", "status")):
-        require_positive(holder.get(field), f"{where}.{field}")
-        for key in read_map(holder.get(field), f"{where}.{field}"):
+    spec = decode(objects.ResourceQuotaSpec, body.get("spec"), "spec")
+    status = decode(objects.ResourceQuotaStatus, body.get("status"), "status")
+    for where, amounts in (("spec.hard", spec.hard), ("status.hard", status.hard), ("status.used", status.used)):
+        require_positive(amounts, where)
+        for key in amounts:
             fault = standard_fault(key)
             if fault:
-                raise BadField(f"{where}.{field}[{key}]", fault)
-    for index, name in enumerate(read_texts(spec.get("scopes"), "spec.scopes")):
+                raise BadField(f"{where}[{key}]", fault)
+    for index, name in enumerate(spec.scopes):
         if name not in SCOPES:
             raise BadField(f"spec.scopes[{index}]", f"{name!r} is not one of {', '.join(sorted(SCOPES))}")
-    selector = read_map(spec.get("scopeSelector"), "spec.scopeSelector")
-    where = "spec.scopeSelector.matchExpressions"
-    for index, expression in enumerate(read_maps(selector.get("matchExpressions"), where)):
-        for field, allowed in (("scopeName", SCOPES), ("operator", OPERATORS)):
-            word = read_text(expression, field, f"{where}[{index}]")
+    for index, each in enumerate(spec.scope_selector.match_expressions):
+        for field, given, allowed in (("scopeName", each.scope_name, SCOPES), ("operator", each.operator, OPERATORS)):
+            where = f"spec.scopeSelector.matchExpressions[{index}].{field}"
+            word = read_as(str | None, given, where)
             if word not in allowed:
-                raise BadField(f"{where}[{index}].{field}", f"{word!r} is not one of {', '.join(sorted(allowed))}")
+                raise BadField(where, f"{word!r} is not one of {', '.join(sorted(allowed))}")
 
 
 def _read_limit_rules(body: Body) -> None:
-    where = "spec.limits"
-    for index, item in enumerate(read_maps(read_map(body.get("spec"), "spec").get("limits"), where)):
-        kind = read_text(item, "type", f"{where}[{index}]") or ""
-        if kind not in LIMIT_TYPES and "/" not in kind:
-            raise BadField(f"{where}[{index}].type", f"{kind!r} is not one of {', '.join(LIMIT_TYPES)}")
-        for field in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
-            require_positive(item.get(field), f"{where}[{index}].{field}")
+    for index, item in enumerate(decode(objects.LimitRangeSpec, body.get("spec"), "spec").limits):
+        if item.type not in LIMIT_TYPES and "/" not in item.type:
+            raise BadField(f"spec.limits[{index}].type", f"{item.type!r} is not one of {', '.join(LIMIT_TYPES)}")
+        for field, amounts in zip(LIMIT_FIELDS, astuple(item)[1:], strict=True):
+            require_positive(amounts, f"spec.limits[{index}].{field}")
 
 
 def _read_namespace(body: Body) -> None:
@@ -298,7 +299,7 @@ READERS: Final[dict[str, tuple[Callable[[Body], object], ...]]] = {
     "Workload": (read_workload, require_whole_workload, partial(read_holder, by_eviction=True)),
     "WorkloadPriorityClass": (_read_workload_priority,),
     "Topology": (read_topology,),
-    "AdmissionCheck": (lambda body: read_name(body, "AdmissionCheck"),),
+    "AdmissionCheck": (lambda body: read_named(body, "AdmissionCheck"),),
     "Configuration": (read_configuration, require_whole_settings),
     "ConfigMap": (_read_settings,),
 }

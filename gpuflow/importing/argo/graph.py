@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.core.errors import Where
-from gpuflow.formats.argo import LOOPS, TYPES, Template
+from gpuflow.formats.argo import LOOPS, TYPES, Template, sequence_of
 from gpuflow.formats.nodes import mapping, maps, plain_value
-from gpuflow.importing.argo.scope import AnyItem, Scope
-from gpuflow.importing.argo.templates import Importer, refuse_artifacts
-from gpuflow.importing.draft import MOST_STEPS, Draft, Handing, identifier, label
+from gpuflow.importing.argo.templates import AnyItem, Importer, Scope, refuse_artifacts
+from gpuflow.importing.draft import Draft, Handing, identifier, in_order, label
 from gpuflow.importing.pods import TAG_HINT
 from gpuflow.importing.unsupported import TAG, TEMPLATE, Place, Unsupported
-from gpuflow.importing.values import Lookup, Parts, fill_tags, plain_text, scalar_text
+from gpuflow.importing.values import Lookup, Parts, condition_in_words, fill_tags, operand, plain_text, scalar_text
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -38,25 +37,19 @@ _STATUS = re.compile(
 
 def condition(text: str, lookup: Lookup) -> str | None:
     """Argo's `when` as a condition of a pipeline; None when it says more than comparisons of texts."""
-    words: list[str] = []
-    at, text = 0, _simple_tag(text.strip())
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            return None
-        at = match.end()
+
+    def word_of(match: re.Match[str]) -> str | None:
         quoted = match["quoted"]
         tag = match["tag"] or (quoted and re.fullmatch(r"\{\{.*?\}\}", quoted[1:-1]) and quoted[1:-1])
         if match["op"]:
-            word: str | None = {"&&": "and", "||": "or"}.get(match["op"], match["op"])
-        elif tag:
-            word = _reference(tag, lookup)
-        else:
-            word = json.dumps(quoted[1:-1] if quoted else match["word"])
-        if word is None:
-            return None
-        words.append(word)
-    return " ".join(words).replace("( ", "(").replace(" )", ")")
+            return {"&&": "and", "||": "or"}.get(match["op"], match["op"])
+        return (
+            operand(lookup(tag[2:-2].strip()), json.dumps)
+            if tag
+            else json.dumps(quoted[1:-1] if quoted else match["word"])
+        )
+
+    return condition_in_words(_simple_tag(text.strip()), _TOKEN, word_of)
 
 
 def _simple_tag(text: str) -> str:
@@ -72,25 +65,13 @@ def _as_tag(match: re.Match[str]) -> str:
     return "{{" + re.sub(r"\[['\"]([^'\"]+)['\"]\]", r".\1", match[0]) + "}}"
 
 
-def _reference(tag: str, lookup: Lookup) -> str | None:
-    value = lookup(tag[2:-2].strip())
-    if value is None or len(value) > 1:
-        return None
-    if not value or isinstance(value[0], str):
-        return json.dumps(value[0] if value else "")
-    (part,) = value
-    assert isinstance(part, dict)
-    ((kind, name),) = part.items() if len(part) == 1 else (("", ""),)
-    return {"param": f"params.{name}", "output": f"steps.{name}", "item": f"item.{name}"}.get(kind)
-
-
 def exit_status_of(text: str) -> str | None:
     """How a run must have ended for an exit step; None when `when` asks something else."""
     match = _STATUS.fullmatch(text)
     return None if match is None else {"==": "success", "!=": "failure"}[match[1]]
 
 
-def needs(task: dict[str, Any], skippable: set[str]) -> tuple[list[str], bool] | None:
+def needs(task: Mapping[str, Any], skippable: set[str]) -> tuple[list[str], bool] | None:
     """The tasks that one waits for, and whether it also runs when they were skipped. None: more than that."""
     if task.get("dependencies"):
         found = [str(name) for name in task["dependencies"]]
@@ -182,19 +163,19 @@ def _sequence(task: Mapping[str, Any], scope: Any, listing: Unsupported, place: 
         except ValueError:
             listing.cannot(f"withSequence {key}", "only the run knows the number", where, "use a list: withParam")
             return None
-    start = numbers.get("start", 0)
-    stop = numbers["end"] + 1 if "end" in numbers else start + numbers.get("count", 0)
-    if stop <= start:
+    counted = sequence_of(numbers)
+    if not counted or counted.step < 0:
         listing.cannot("withSequence", "it counts down, or is empty", where, "write the numbers out: withItems")
         return None
     form = given.get("format")
     if form is None:
+        start, stop = counted.start, counted.stop
         return Loop({"range": {"start": start, "stop": stop} if start else stop})
-    if stop - start > 1000:
+    if counted.stop - counted.start > 1000:
         listing.cannot("withSequence format", "a range has no format, and the list is too long", where)
         return None
     try:
-        items = [form % number for number in range(start, stop)]
+        items = [form % number for number in counted]
         return Loop(items, items)
     except (TypeError, ValueError):
         listing.cannot("withSequence format", f"{form} is not understood", where, "write the items out: withItems")
@@ -265,10 +246,10 @@ class Graph:
     def _dag(self, tasks: Any) -> None:
         listed = {str(task.get("name")): task for task in tasks if isinstance(task, Mapping)}
         skippable = {name for name, task in listed.items() if task.get("when")}
-        for name in self._topological_order(listed, skippable):
-            task = listed[name]
+        known = {name: needs(task, skippable) for name, task in listed.items()}
+        for name in in_order({name: [] if waits is None else waits[0] for name, waits in known.items()}):
+            task, waits = listed[name], known[name]
             self.listing.fields(task, TASK, "task", self.place, CALL_HINTS)
-            waits = needs(dict(task), skippable)
             if waits is None:
                 hint = "a pipeline waits for steps that succeeded, or that were skipped; not for those that failed"
                 self.listing.cannot(
@@ -278,31 +259,12 @@ class Graph:
             before = [step for need in waits[0] for step in self.made.get(need, [])]
             self._call(task, before, run_anyway=waits[1])
 
-    def _topological_order(self, tasks: Mapping[str, Any], skippable: set[str]) -> Iterator[str]:
-        """Each task after those that it waits for; what waits for itself comes last."""
-        done: set[str] = set()
-        waiting = dict(tasks)
-        while waiting:
-            ready = [
-                name
-                for name, task in waiting.items()
-                if all(n in done or n not in tasks for n in _waits(task, skippable))
-            ]
-            for name in ready or list(waiting):
-                done.add(name)
-                del waiting[name]
-                yield name
-
     # -------------------------------------------------------------------- calls
 
     def _call(self, call: Mapping[str, Any], before: list[str], *, run_anyway: bool) -> None:
         where = self.place.of(call)
         name = str(call.get("name"))
-        self.importer.calls += 1
-        if self.importer.calls > MOST_STEPS:
-            if self.importer.calls == MOST_STEPS + 1:
-                text = f"it becomes more than {MOST_STEPS:,} steps"
-                self.listing.cannot(f"template {self.template.name}", text, where, "use a loop", TEMPLATE)
+        if not self.listing.has_room(f"template {self.template.name}", where):
             return
         template = self.importer.find(call, self.template.workflow, where)
         if template is None:
@@ -318,10 +280,10 @@ class Graph:
         if run_anyway:
             shared["if_skipped"] = "run"
         if loop is None or not any(isinstance(item, dict | list) for item in loop.items or ()):
-            known = (len(self.listing.found), list(self.listing.notes), self.importer.calls)
+            known = len(self.listing.found)
             step = self._step(call, template, self.scope.with_item(({"item": ITEM},)) if loop else self.scope)
             few = loop is not None and loop.items is not None and len(loop.items) <= MOST_UNROLLED
-            if step is not None and (len(self.listing.found) == known[0] or not few):
+            if step is not None and (len(self.listing.found) == known or not few):
                 if loop is not None:
                     step["for_each"] = {ITEM: loop.source}
                 step.update(shared)
@@ -330,7 +292,7 @@ class Graph:
             if not few:
                 self.scope.refused.add(name)
                 return
-            del self.listing.found[known[0] :]  # where an item is no text, each is a step of its own
+            del self.listing.found[known:]  # where an item is no text, each is a step of its own
         assert loop is not None
         self._unroll_loop(call, template, loop, shared, where)
 
@@ -517,8 +479,3 @@ TYPE_REASONS = {
     "http": "a step runs a container; it sends no requests by itself",
     "containerSet": "a step has one program; others are its sidecars",
 }
-
-
-def _waits(task: Mapping[str, Any], skippable: set[str]) -> list[str]:
-    found = needs(dict(task), skippable)
-    return found[0] if found else []

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuflow.formats.argo import Template, workflow_of
+from gpuflow.formats.argo import workflow_of
 from gpuflow.formats.documents import Document, Library
 from gpuflow.formats.nodes import mapping, maps, plain_value
 from gpuflow.importing.argo.graph import Graph
-from gpuflow.importing.argo.scope import Scope
 from gpuflow.importing.argo.templates import (
     GIVE_IT,
     NOT_GIVEN,
     WORKFLOW_OF_POD,
     Importer,
+    Scope,
     metric_fields,
     refuse_artifacts,
 )
@@ -75,7 +75,9 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Unsup
         draft.head["parallel"] = plain_value(spec["parallelism"])
     if entry is not None:
         graph = Graph(importer, draft, scope, entry, (id(entry.tree),))
-        graph.scope = graph.inputs({"name": entry.name}, entry, scope, _entrypoint_inputs(entry, known))
+        declared = [str(each.get("name")) for each in maps(mapping(entry.tree.get("inputs")).get("parameters"))]
+        filled = {name: known[name] for name in declared if name in known}  # the workflow's arguments fill them
+        graph.scope = graph.inputs({"name": entry.name}, entry, scope, filled)
         if entry.type in ("steps", "dag"):
             graph.fill()
         elif (step := graph.step({"name": entry.name}, entry, graph.scope)) is not None:
@@ -85,12 +87,6 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Unsup
             after = Graph(importer, draft, scope, ending, (id(ending.tree),))
             draft.exit = after.exit_steps(ending)
     return draft
-
-
-def _entrypoint_inputs(entry: Template, known: Mapping[str, Parts]) -> dict[str, Parts]:
-    """Inputs of the entrypoint that the workflow's arguments fill, by name."""
-    declared = mapping(entry.tree.get("inputs")).get("parameters") or ()
-    return {str(each.get("name")): known[str(each.get("name"))] for each in declared if str(each.get("name")) in known}
 
 
 def _metadata(document: Document, outer: Mapping[str, Any], draft: Draft, listing: Unsupported, place: Place) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from gpuflow.kubernetes.admission.field_errors import sort_reasons
-from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_object, read_once, read_stored_list, read_text
-from gpuflow.kubernetes.resources import ResourceList, read_map, read_maps, read_resource_list
+from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_object, read_once, read_text, round_to_milli
+from gpuflow.kubernetes.decoding import decode
+from gpuflow.kubernetes.objects import LimitRangeSpec
+from gpuflow.kubernetes.resources import ResourceList, read_map, read_resource_list
 from gpuflow.quantity import MAX_INT64, Quantity
 
 MAX_COMPARED_IN_MILLI = MAX_INT64 // 1000
@@ -63,22 +65,17 @@ def read_limit_range(manifest: Body | LimitRange) -> LimitRange:
 def _read_limit_range(manifest: Body) -> LimitRange:
     metadata = read_map(read_object(manifest, "LimitRange").get("metadata"), "LimitRange metadata")
     name = read_text(metadata, "name", "LimitRange metadata") or ""
-    where = f"LimitRange {name}: spec.limits"
     default_requests: dict[str, Quantity] = {}
     default_limits: dict[str, Quantity] = {}
     bounds = []
-    limits = read_map(manifest.get("spec"), f"LimitRange {name}: spec").get("limits")
-    for index, item in enumerate(read_maps(limits, where)):
-        minimum, maximum, ratio, limit, request = (
-            read_stored_list(item.get(field), f"{where}[{index}].{field}")
-            for field in ("min", "max", "maxLimitRequestRatio", "default", "defaultRequest")
-        )
-        kind = read_text(item, "type", f"{where}[{index}]") or ""
-        if kind == "Container":
+    for item in decode(LimitRangeSpec, manifest.get("spec"), f"LimitRange {name}: spec").limits:
+        listed = item.min, item.max, item.max_limit_request_ratio, item.default, item.default_request
+        minimum, maximum, ratio, limit, request = map(round_to_milli, listed)
+        if item.type == "Container":
             limit = {**maximum, **limit}
             default_requests.update({**minimum, **limit, **request})
             default_limits.update(limit)
-        bounds.append(Bounds(kind, minimum, maximum, ratio))
+        bounds.append(Bounds(item.type, minimum, maximum, ratio))
     return LimitRange(
         name, read_text(metadata, "namespace", "LimitRange metadata"), default_requests, default_limits, tuple(bounds)
     )

@@ -5,7 +5,7 @@ Mirrors k8s.io/apiserver/pkg/admission/plugin/resourcequota.CheckRequest, Kubern
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -15,11 +15,13 @@ from gpuflow.kubernetes.admission.pod import (
     quality_of_service,
     read_object,
     read_once,
-    read_stored_list,
     read_text,
+    round_to_milli,
 )
 from gpuflow.kubernetes.admission.usage import is_tracked_for_pods, pod_usage
-from gpuflow.kubernetes.resources import ResourceList, has_pod_level, read_map, read_maps, read_texts
+from gpuflow.kubernetes.decoding import decode
+from gpuflow.kubernetes.objects import ResourceQuotaSpec, ResourceQuotaStatus
+from gpuflow.kubernetes.resources import ResourceList, has_pod_level, read_map, read_maps
 from gpuflow.quantity import Quantity
 
 MUST_SPECIFY: Final = {
@@ -65,21 +67,20 @@ def _read_quota(manifest: Body) -> Quota:
     metadata = read_map(read_object(manifest, "ResourceQuota").get("metadata"), "ResourceQuota metadata")
     name = read_text(metadata, "name", "ResourceQuota metadata") or ""
     where = f"ResourceQuota {name}"
-    spec = read_map(manifest.get("spec"), f"{where}: spec")
+    spec = decode(ResourceQuotaSpec, manifest.get("spec"), f"{where}: spec")
+    status = decode(ResourceQuotaStatus, manifest.get("status"), f"{where}: status")
     assumed = manifest.get("status") is None
-    if assumed:
-        hard = read_stored_list(spec.get("hard"), f"{where}: spec.hard")
-        used: ResourceList = dict.fromkeys(hard, Quantity.zero)
-    else:
-        status = read_map(manifest["status"], f"{where}: status")
-        hard = read_stored_list(status.get("hard"), f"{where}: status.hard")
-        used = read_stored_list(status.get("used"), f"{where}: status.used")
+    hard = round_to_milli(spec.hard if assumed else status.hard)
+    selected = (
+        QuotaScope(str(each.scope_name), str(each.operator), each.values)
+        for each in spec.scope_selector.match_expressions
+    )
     return Quota(
         name,
         read_text(metadata, "namespace", "ResourceQuota metadata"),
-        tuple(_read_scopes(spec, where)),
+        (*(QuotaScope(scope, "Exists", frozenset()) for scope in spec.scopes), *selected),
         hard,
-        used,
+        dict.fromkeys(hard, Quantity.zero) if assumed else round_to_milli(status.used),
         *_tracked_keys(tuple(hard)),
         assumed,
     )
@@ -92,15 +93,6 @@ def _tracked_keys(keys: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[frozens
     wanted = [MUST_SPECIFY[key] for key in tracked if key in MUST_SPECIFY]
     requests, limits = (frozenset(name for side, name in wanted if side == each) for each in ("requests", "limits"))
     return tracked, (requests, limits)
-
-
-def _read_scopes(spec: Body, where: str) -> Iterable[QuotaScope]:
-    for name in read_texts(spec.get("scopes"), f"{where}: spec.scopes"):
-        yield QuotaScope(name, "Exists", frozenset())
-    selector = read_map(spec.get("scopeSelector"), f"{where}: spec.scopeSelector")
-    for expression in read_maps(selector.get("matchExpressions"), f"{where}: spec.scopeSelector"):
-        values = frozenset(read_texts(expression.get("values"), f"{where}: spec.scopeSelector values"))
-        yield QuotaScope(str(expression.get("scopeName")), str(expression.get("operator")), values)
 
 
 class QuotaExceeded(NamedTuple):

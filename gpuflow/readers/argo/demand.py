@@ -28,21 +28,11 @@ from gpuflow.formats.documents import Document, Library
 from gpuflow.formats.nodes import as_list, as_plain, mapping, maps_in, number_of, text_of
 from gpuflow.graph import Dag, Leaf, Tree
 from gpuflow.pod.engine_containers import RESTRICTED, engine_of, settings_of
-from gpuflow.readers.argo.flow import (
-    EXIT,
-    hooks_of,
-    own_name,
-    read_dag,
-    read_steps,
-    run_hook,
-    with_ending_daemons,
-    with_hooks,
-)
+from gpuflow.readers.argo.flow import MOST_STEPS, Call, Place, TooLarge, WalkResult, serial_tree, with_ending_daemons
 from gpuflow.readers.argo.pods import PodMaker, wrong_in_claim
 from gpuflow.readers.argo.removed_fields import Release, removed_in_workflow
-from gpuflow.readers.argo.resource_templates import read_resource_template
 from gpuflow.readers.argo.variables import Scope, arguments_of, bound_by, filled_tree, global_scope, locks_of
-from gpuflow.readers.argo.walk import MOST_STEPS, Call, Place, Readers, TooLarge, Walk, WalkResult, serial_tree
+from gpuflow.readers.argo.walk import EXIT, Walk, hooks_of, own_name, run_hook
 from gpuflow.readers.interface import Options, PassiveObject
 
 RESOURCES = {"requests": {"cpu": "10m", "memory": "64M"}, "limits": {"cpu": "100m", "memory": "256M"}}
@@ -70,7 +60,6 @@ def agent_step(workflow: Workflow) -> StepDemand:
     return replace(step, overhead=step.usage)
 
 
-READERS = Readers(read_steps, read_dag, read_resource_template, with_hooks)
 COLLECTING = ("OnPodCompletion", "OnPodSuccess")
 
 
@@ -94,12 +83,11 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
     scope, found = global_scope(workflow, library, options.params), WalkResult()
     claims = {claim.volume: claim for claim in _claims(workflow, scope, found)}
     parts = engine_of(options.site, options.engine)
-    walk = Walk(workflow, library, scope, PodMaker(workflow, parts, claims), options, READERS)
-    walk.found = found
+    walk = Walk(workflow, library, scope, PodMaker(workflow, parts, claims), options, found)
     at = Call(workflow, scope)
     try:
         place = Place(template.workflow, template.path)
-        name = walk.unique_name(own_name(template.name, 0))
+        name = walk.found.unique_name(own_name(template.name, 0))
         arguments = arguments_of(workflow.tree, scope, library)
         tree = walk.template(template, arguments, at, name, place).tree
         tree = _with_hooks(walk, at, tree)

@@ -1,7 +1,6 @@
-"""Templates that call others, steps and DAGs, as graphs: what waits for what, and how much of it runs at once.
+"""What calls become in the graph of a run: what waits for what, how much runs at once, and what was found on the way.
 
-`depends` mirrors GetTaskDependencies of workflow/common/ancestry.go, and evaluateDependsLogic of workflow/controller;
-exit handlers and lifecycle hooks mirror executeTmplLifeCycleHook and runOnExitNode of workflow/controller; Argo v4.0.2.
+`Call` is where a call stands, `Child` what it becomes, and `WalkResult` what was found so far.
 
 Argo tells a daemon to end when the template around it has ended, and goes on at once: the pod lives for its grace
 period beside whatever comes next, exit handlers and the next copy of a loop included. Argo's own limits do not count
@@ -10,68 +9,148 @@ it any more; quotas do.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from gpuflow.formats.argo import LOOPS, Template
-from gpuflow.formats.nodes import as_list, mapping, number_of, text_of
-from gpuflow.graph import Dag, Leaf, Loop, Tree, find_cycle
+from gpuflow.core.errors import Finding, Where
+from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, UnseenPart
+from gpuflow.formats.argo import Path, Waits, Workflow
+from gpuflow.graph import Dag, Leaf, Loop, Tree
 from gpuflow.readers.argo.expressions import NotConstant, depends_holds
-from gpuflow.readers.argo.variables import arguments_of
-from gpuflow.readers.argo.walk import Call, Child, Place, Walk, parallel_tree, serial_tree
+from gpuflow.readers.argo.variables import OpenValue, Scope
 
-_NAME: Final = re.compile(r"([a-zA-Z0-9][-a-zA-Z0-9]*?\.[A-Z][a-zA-Z]+)|([a-zA-Z0-9][-a-zA-Z0-9]*)")
-_SIMPLE_DEPENDS: Final = re.compile(r"[\w\s&()-]*")
-DONE_RESULTS: Final = ("Succeeded", "Skipped", "Daemoned")
-FAILED_RESULTS: Final = frozenset({"Failed", "Errored", "AllFailed", "Skipped", "Omitted"})
-RESULTS: Final = frozenset({*DONE_RESULTS, *FAILED_RESULTS, "AnySucceeded"})
+MOST_STEPS: Final = 20_000
+"""Steps that are read of one workflow; templates that call others twice could make any number."""
 MOST_CASES: Final = 64
+"""Ways in which the tasks that one waits for may end together; with more, nothing is worked out."""
+
+
+class TooLarge(Exception):
+    """The workflow has more steps than are read."""
+
+
+class Place(NamedTuple):
+    """A part of a document."""
+
+    workflow: Workflow
+    path: Path
+
+    def where(self, *more: str | int) -> Where:
+        return self.workflow.document.where(*self.path, *more)
+
+    def at(self, *more: str | int) -> Place:
+        return Place(self.workflow, (*self.path, *more))
 
 
 @dataclass(frozen=True)
-class Waits:
-    names: tuple[str, ...]
-    logic: str | None = None
-    """None: until all of them are done, and none was left out."""
-    unhappy: frozenset[str] = frozenset()
-    """Tasks whose failure, or being left out, it asks about."""
+class Call:
+    """Where in the run something is called."""
+
+    workflow: Workflow
+    scope: Scope
+    boundary: str = ""
+    """Where the template around it wants its pods."""
+    stack: tuple[int, ...] = ()
+    copies: int | None = 1
+    tries: int = 1
+    sure: bool = True
+    is_exit: bool = False
+    on_exit: bool = False
+    """Its pods belong to an exit handler, of the run or of a step."""
 
 
-class BadDepends(ValueError):
-    """Text that Argo refuses."""
+@dataclass(frozen=True)
+class Child:
+    """What a call becomes."""
+
+    tree: Tree
+    is_pods: bool = True
+    """All that its template's parallelism counts are single pods."""
+    count: int | None = 1
+    """How many nodes that is at most."""
+    is_daemon: bool = False
+    locks: tuple[tuple[str, int | None], ...] = ()
+    is_loop: bool = False
+    """Its tree is a loop of what its template's parallelism counts."""
 
 
-def waits_of(task: Mapping[str, Any]) -> Waits:
-    """What a task waits for. Raises `BadDepends`."""
-    written = text_of(task.get("depends"))
-    if not written:
-        names = [text_of(each) for each in as_list(task.get("dependencies"))]
-        return Waits(tuple(dict.fromkeys(name for name in names if name)))
-    if task.get("dependencies"):
-        raise BadDepends("it has both depends and dependencies")
-    found: dict[str, None] = {}
-    unhappy: set[str] = set()
-    for result, bare in _NAME.findall(written):
-        if bare:
-            found[bare] = None
-            continue
-        name, _, word = result.partition(".")
-        if word not in RESULTS:
-            raise BadDepends(f"task result {word} does not exist")
-        found[name] = None
-        if word in FAILED_RESULTS:
-            unhappy.add(name)
-    if "!" in written:
-        unhappy |= found.keys()
-    if _SIMPLE_DEPENDS.fullmatch(written):
-        return Waits(tuple(found))
-    done = " || ".join(rf"\2.{word}" for word in DONE_RESULTS)
-    logic = _NAME.sub(lambda match: match[0] if match[1] else match.expand(f"({done})"), written)
-    return Waits(tuple(found), logic, frozenset(unhappy))
+@dataclass
+class WalkResult:
+    """What the walk has collected. Trials are rolled back to their marks."""
+
+    steps: list[StepDemand] = field(default_factory=list)
+    unseen: list[UnseenPart] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    at_most: list[str] = field(default_factory=list)
+    conditional: dict[str, bool] = field(default_factory=dict)
+    inherited: dict[str, None] = field(default_factory=dict)
+    """Steps that run only when a conditional one did."""
+    later: dict[str, tuple[str, str, tuple[PodSet, ...]]] = field(default_factory=dict)
+    """When, the step, and its pod in the last attempt."""
+    names: dict[str, None] = field(default_factory=dict)
+    locks: list[tuple[str, int | None, int | None, int | None]] = field(default_factory=list)
+    """Lock, its limit, how many copies of one call hold it, how many such calls there are."""
+    escaped: list[Tree] = field(default_factory=list)
+    """What lives on after the step that created it."""
+    agent: list[bool] = field(default_factory=list)
+    daemons: list[str] = field(default_factory=list)
+    limited: list[str] = field(default_factory=list)
+    """Templates whose parallelism holds something back."""
+    claims: list[ClaimDemand] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
+    """Steps of what a step creates."""
+    touched: set[int] = field(default_factory=set)
+    """Loops whose item decided something that matters."""
+
+    def refuse(self, code: str, text: str, where: Where, hint: str | None = None) -> None:
+        self.findings.append(Finding(code, text, where, hint))
+
+    def add_unknown(
+        self, name: str, value: OpenValue, where: Where, resource: str | None = None, *, placement: bool = False
+    ) -> None:
+        """A part that is not known."""
+        self.touched |= value.loops
+        self.unseen.append(UnseenPart(name, value.because, where, resource, value.hint, is_placement=placement))
+
+    def unique_name(self, name: str) -> str:
+        """A name that no other step has."""
+        found, number = name, 2
+        while found in self.names:
+            found, number = f"{name}-{number}", number + 1
+        self.names[found] = None
+        return found
+
+    def marks(self) -> list[int]:
+        return [len(each) for each in self._collections()]
+
+    def take_back(self, marks: list[int]) -> None:
+        for each, mark in zip(self._collections(), marks, strict=True):
+            if isinstance(each, list):
+                del each[mark:]
+            else:
+                while len(each) > mark:
+                    each.popitem()
+
+    def _collections(self) -> tuple[list[Any] | dict[str, Any], ...]:
+        return tuple(each for each in vars(self).values() if isinstance(each, list | dict))
+
+
+def empty_child(name: str) -> Child:
+    """A node without pods; others may wait for it."""
+    return Child(Leaf(name, {}, 0), count=0)
+
+
+def parallel_tree(nodes: Mapping[str, Tree]) -> Tree:
+    """Nodes side by side; one alone stays as it is."""
+    return next(iter(nodes.values())) if len(nodes) == 1 else Dag(nodes)
+
+
+def serial_tree(first: Tree, then: Tree) -> Tree:
+    """One after the other."""
+    return Dag({"first": first, "then": then}, {"first": ["then"]})
 
 
 def may_and_must_run(waits: Waits, outcomes: Mapping[str, tuple[str, ...]]) -> tuple[bool, bool]:
@@ -106,88 +185,7 @@ def with_daemons(edges: Mapping[str, Collection[str]], daemons: Collection[str])
     return found
 
 
-def own_name(text: str | None, index: int) -> str:
-    """The name of a step, without what would read as a path."""
-    return re.sub(r"[^A-Za-z0-9_-]", "-", text)[:128] if text else f"step-{index}"
-
-
-def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, name: str) -> Child:
-    """Groups of steps, one group after the other."""
-    groups: dict[str, dict[str, Child]] = {}
-    place = Place(template.workflow, (*template.path, "steps"))
-    for index, group in enumerate(as_list(tree.get("steps"))):
-        if not isinstance(group, list):
-            walk.refuse("GF713", f"template {template.name}: steps[{index}] is not a list", place.where(index))
-            continue
-        children: dict[str, Child] = {}
-        for number, step in enumerate(group):
-            spot = place.at(index, number)
-            if not isinstance(step, Mapping):
-                walk.refuse("GF713", f"template {template.name}: a step is not a map", spot.where())
-                continue
-            called = f"{name}.{own_name(text_of(step.get('name')), number)}"
-            child = walk.read_call(step, at, called, spot)
-            key = called if called not in children else f"{called}-{number}"
-            children[key] = child
-        groups[f"{name}[{index}]"] = children
-    most = _limit(walk, tree, template, list(groups.values()))
-    nodes: dict[str, Tree] = {}
-    edges: dict[str, list[str]] = {}
-    before: str | None = None
-    for now, children in groups.items():
-        waiting = {key: most.tree(child) for key, child in children.items() if not child.is_daemon}
-        nodes[now] = parallel_tree(waiting) if waiting else Leaf(now, {}, 0)
-        daemons = {f"{now} {key}": most.tree(child) for key, child in children.items() if child.is_daemon}
-        nodes |= daemons
-        if before is not None:
-            edges[before] = [now, *daemons]
-        before = now
-    return most.limit_all(walk, nodes, edges, name)
-
-
-def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, name: str) -> Child:
-    """Tasks, each after those that it waits for."""
-    place = Place(template.workflow, (*template.path, "dag", "tasks"))
-    dag = mapping(tree.get("dag"))
-    tasks: dict[str, tuple[int, Mapping[str, Any]]] = {}
-    for index, task in enumerate(as_list(dag.get("tasks"))):
-        key = text_of(mapping(task).get("name"))
-        if not isinstance(task, Mapping) or not key or key in tasks:
-            text = f"template {template.name}: task {key or index} has no name, or that of another"
-            walk.refuse("GF713", text, place.where(index))
-            continue
-        tasks[key] = index, task
-    waits = _waits(walk, template, tasks, place)
-    if waits is None:
-        return walk.empty_node(name)
-    wanted = _targets(walk, template, dag, waits)
-    children: dict[str, Child] = {}
-    outcomes: dict[str, tuple[str, ...]] = {}
-    asked = _excluding_tasks(waits, wanted)
-    for key in wanted:
-        index, task = tasks[key]
-        called = f"{name}.{own_name(key, index)}"
-        may, surely = may_and_must_run(waits[key], outcomes)
-        inside = at if surely else replace(at, sure=False)
-        known_before = len(walk.found.conditional)
-        child = children[key] = walk.read_call(task, inside, called, place.at(index))
-        is_skippable = len(walk.found.conditional) > known_before and called in walk.found.conditional
-        if not may or key in asked:
-            walk.found.conditional.setdefault(called, False)
-        elif not surely:
-            walk.found.inherited[called] = None
-        outcomes[key] = _ends(child, is_skippable=is_skippable, surely=surely)
-    edges = {key: [each for each in waits[key].names if each in children] for key in children}
-    edges = with_daemons(edges, {key for key, child in children.items() if child.is_daemon})
-    after: dict[str, list[str]] = {}
-    for key, before in edges.items():
-        for each in before:
-            after.setdefault(each, []).append(key)
-    most = _limit(walk, tree, template, [children])
-    return most.limit_all(walk, {key: most.tree(child) for key, child in children.items()}, after, name)
-
-
-def _ends(child: Child, *, is_skippable: bool, surely: bool) -> tuple[str, ...]:
+def ways_to_end(child: Child, *, is_skippable: bool, surely: bool) -> tuple[str, ...]:
     """How a task may end when nothing fails."""
     if child.is_daemon:
         return ("Daemoned", "Skipped") if is_skippable else ("Daemoned",)
@@ -199,58 +197,7 @@ def _ends(child: Child, *, is_skippable: bool, surely: bool) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _waits(
-    walk: Walk, template: Template, tasks: Mapping[str, tuple[int, Mapping[str, Any]]], place: Place
-) -> dict[str, Waits] | None:
-    """What each task waits for; None when Argo refuses it."""
-    found: dict[str, Waits] = {}
-    for key, (index, task) in tasks.items():
-        field = "depends" if task.get("depends") else "dependencies"
-        try:
-            found[key] = waits_of(task)
-        except BadDepends as refusal:
-            walk.refuse("GF716", f"template {template.name}, task {key}: {refusal}", place.where(index, field))
-            return None
-        lost = [each for each in found[key].names if each not in tasks]
-        if lost:
-            text = f"template {template.name}: task {key} waits for {', '.join(lost[:5])}, which does not exist"
-            walk.refuse("GF716", text, place.where(index, field))
-            return None
-    cycle = find_cycle({key: list(waits.names) for key, waits in found.items()})
-    if cycle:
-        text = f"template {template.name}: tasks wait for each other: {' → '.join(cycle[:8])}"
-        walk.refuse("GF716", text, place.where(tasks[cycle[0]][0]))
-        return None
-    return found
-
-
-def _targets(walk: Walk, template: Template, dag: Mapping[str, Any], waits: Mapping[str, Waits]) -> list[str]:
-    """The tasks that run, those that others wait for first: with `target`, only what its tasks need."""
-    written = text_of(dag.get("target"))
-    roots = list(waits)
-    if written:
-        filled = walk.globals.fill(written)[0]
-        roots = [each for each in filled.split(" ") if each in waits]
-        lost = [each for each in filled.split(" ") if each and each not in waits]
-        if lost:
-            text = f"template {template.name}: target names {', '.join(lost[:5])}, which does not exist"
-            walk.refuse("GF716", text, template.where("dag", "target"))
-    ordered: dict[str, None] = {}
-    for root in roots:
-        stack: list[tuple[str, int]] = [(root, 0)]
-        while stack:
-            key, number = stack.pop()
-            if key in ordered:
-                continue
-            names = waits[key].names
-            if number < len(names):
-                stack += ((key, number + 1), (names[number], 0))
-            else:
-                ordered[key] = None
-    return list(ordered)
-
-
-def _excluding_tasks(waits: Mapping[str, Waits], wanted: list[str]) -> set[str]:
+def excluding_tasks(waits: Mapping[str, Waits], wanted: list[str]) -> set[str]:
     """Tasks that exclude others: what waits for a task whose failure, or being left out, somebody asks about."""
     unhappy = {name for key in wanted for name in waits[key].unhappy}
     found: set[str] = set()
@@ -260,7 +207,7 @@ def _excluding_tasks(waits: Mapping[str, Waits], wanted: list[str]) -> set[str]:
     return found
 
 
-class _Limit(NamedTuple):
+class Limit(NamedTuple):
     """How many children of a template run at once: pods where all are, else copies of each loop."""
 
     pods: int | None = None
@@ -272,102 +219,39 @@ class _Limit(NamedTuple):
             return tree
         return replace(tree, parallel=self.copies if tree.parallel is None else min(tree.parallel, self.copies))
 
-    def limit_all(self, walk: Walk, nodes: Mapping[str, Tree], edges: Mapping[str, list[str]], name: str) -> Child:
+    def limit_all(self, nodes: Mapping[str, Tree], edges: Mapping[str, list[str]], name: str) -> Child:
         """All nodes. To the template around them they are one child, and not a pod."""
         if not nodes:
-            return walk.empty_node(name)
+            return empty_child(name)
         alone = len(nodes) == 1 and self.pods is None
         tree = next(iter(nodes.values())) if alone else Dag(nodes, edges, self.pods)
         return Child(tree, is_pods=False, count=1)
 
 
-def _limit(walk: Walk, tree: Mapping[str, Any], template: Template, groups: list[dict[str, Child]]) -> _Limit:
+def limit_of(most: int | None, name: str, groups: list[dict[str, Child]], found: WalkResult) -> Limit:
     """The template's parallelism, which counts its direct children: pods, steps and DAGs.
 
     Mirrors checkParallelism of workflow/controller/operator.go. A graph counts pods; where children are more than
     pods, only one loop at a time can be counted by its copies, and everything else is a bound.
     """
-    most = number_of(tree.get("parallelism"))
     children = [child for group in groups for child in group.values()]
     if most is None or most <= 0 or _sum(children) <= most:
-        return _Limit()
-    walk.found.limited.append(template.name)
+        return Limit()
+    found.limited.append(name)
     if all(child.is_pods for child in children):
-        return _Limit(pods=most)
+        return Limit(pods=most)
     has_daemons = any(child.is_daemon for child in children)
     for group in groups:
         counted = [child for child in group.values() if child.count != 0]
         certain = len(counted) == 1 and counted[0].is_loop and not has_daemons
         if _sum(counted) > most and not certain:
-            walk.found.at_most.append(
-                f"parallelism of template {template.name} counts its children, and some are more than a pod"
-            )
+            found.at_most.append(f"parallelism of template {name} counts its children, and some are more than a pod")
             break
-    return _Limit(copies=most)
+    return Limit(copies=most)
 
 
 def _sum(children: Iterable[Child]) -> float:
     return sum(float("inf") if child.count is None else child.count for child in children)
-
-
-EXIT = "exit"
-_END_STATUS = re.compile(r"""['"](Succeeded|Failed|Error)['"]""")
-
-
-def with_hooks(walk: Walk, call: Mapping[str, Any], child: Child, at: Call, name: str, place: Place) -> Child:
-    """A step with what its hooks run."""
-    beside: dict[str, Tree] = {}
-    after: dict[str, Tree] = {}
-    is_pods, count = child.is_pods, child.count
-    for key, hook, spot, ends in hooks_of(walk, call, place):
-        inside = replace(at, sure=False, on_exit=at.on_exit or key == EXIT)
-        called = f"{name}.{'onExit' if key == EXIT else f'hook-{key}'}"
-        if key != EXIT or text_of(hook.get("expression")):
-            walk.found.conditional[called] = False
-        found = run_hook(walk, hook, inside, called, spot)
-        (after if ends else beside)[called] = found.tree
-        is_pods = is_pods and found.is_pods
-        count = None if count is None or found.count is None else count + found.count
-    if not beside and not after:
-        return child
-    tree = Dag({name: child.tree, **beside}) if beside else child.tree
-    if after:
-        tree = serial_tree(tree, Dag(after))
-        if child.is_daemon or any(call.get(each) for each in LOOPS):
-            # A daemon ends with its template, and the handlers of all copies need not live at once.
-            walk.found.at_most.append(f"the exit handler of {name} may never run beside all that it could")
-    return replace(child, tree=tree, is_pods=is_pods, count=count)
-
-
-def hooks_of(walk: Walk, call: Mapping[str, Any], place: Place) -> Iterator[tuple[str, Mapping[str, Any], Place, bool]]:
-    """The hooks of a step or workflow: name, hook, place, and whether it starts only when the step has ended."""
-    hooks = mapping(call.get("hooks"))
-    written = text_of(call.get("onExit"))
-    if written:
-        yield EXIT, {"template": written}, place.at("onExit"), True
-    for key, hook in hooks.items():
-        if not isinstance(hook, Mapping) or (key == EXIT and written):
-            continue
-        expression = text_of(hook.get("expression")) or ""
-        spot = place.at("hooks", str(key))
-        if key == EXIT:
-            yield EXIT, hook, spot, True
-            continue
-        ended = _END_STATUS.search(expression) is not None and "Running" not in expression and "!" not in expression
-        running = "'Running'" in expression or '"Running"' in expression
-        if not ended and not running:
-            walk.found.at_most.append(f"hook {key} may never run beside its step")
-        yield re.sub(r"[^A-Za-z0-9_-]", "-", str(key)), hook, spot, ended
-
-
-def run_hook(walk: Walk, hook: Mapping[str, Any], at: Call, name: str, place: Place) -> Child:
-    """The template that a hook calls; without arguments of its own it gets those of the workflow."""
-    walk.found.names[name] = None
-    template = walk.resolve_template(hook, at, name, place)
-    if template is None:
-        return Child(Leaf(name, {}, 0), count=0)
-    source = hook if mapping(hook.get("arguments")) else walk.workflow.tree
-    return walk.template(template, arguments_of(source, at.scope, walk.library), at, name, place)
 
 
 def with_ending_daemons(tree: Tree, daemons: Collection[str]) -> Tree:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuflow.formats.argo import Workflow
+from gpuflow.formats.argo import Workflow, sequence_of
 from gpuflow.formats.documents import Library
 from gpuflow.formats.nodes import MAX_INT64, as_list, as_plain, mapping, maps_in, number_of, text_of
 from gpuflow.readers.argo.expressions import NotConstant, evaluate
@@ -316,20 +316,15 @@ def _sequence(sequence: Mapping[str, Any], scope: Scope) -> Items:
         if number is None:
             raise BadLoop(f"withSequence.{name} is not a number: {text[:40]}")
         numbers[name] = number
-    start = numbers.get("start", 0)
-    if "end" in numbers:
-        end = numbers["end"]
-    elif "count" in numbers:
-        if numbers["count"] == 0:
-            return Items("withSequence", 0, ())
-        end = start + numbers["count"] - 1
-    else:
+    steps = sequence_of(numbers)
+    if steps is None:
         raise BadLoop("withSequence has neither end nor count")
-    if abs(end) > MAX_INT64:
+    if not steps:
+        return Items("withSequence", 0, ())
+    if abs(steps[-1]) > MAX_INT64:
         raise BadLoop("withSequence counts beyond what a number holds")
-    steps = range(start, end + 1) if start <= end else range(start, end - 1, -1)
     written_format, missing = scope.fill(text_of(sequence.get("format")) or "%d")
-    count = abs(end - start) + 1
+    count = abs(steps[-1] - steps[0]) + 1
     if missing or _FORMAT.fullmatch(written_format) is None:
         return Items("withSequence", count)
     return Items("withSequence", count, None, steps, written_format)

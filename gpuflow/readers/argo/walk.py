@@ -1,27 +1,56 @@
 """A workflow followed from its entrypoint, template by template, into a graph of steps with their pods.
 
-`Call` is where a call stands, `Child` what it becomes, and `WalkResult` what was found so far.
+`depends` mirrors evaluateDependsLogic of workflow/controller; exit handlers and lifecycle hooks mirror
+executeTmplLifeCycleHook and runOnExitNode of workflow/controller; Argo v4.0.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from gpuflow.core.errors import Finding, Where
-from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, UnseenPart
+from gpuflow.core.errors import Where
+from gpuflow.demands.model import PodSet, StepDemand
 from gpuflow.engines import NO_ENGINE
-from gpuflow.formats.argo import TYPES, Path, Template, Workflow, names_of, template_of
+from gpuflow.formats.argo import (
+    LOOPS,
+    TYPES,
+    BadDepends,
+    Template,
+    Waits,
+    Workflow,
+    names_of,
+    template_of,
+    waits_of,
+)
 from gpuflow.formats.documents import Library
-from gpuflow.formats.nodes import as_plain, mapping, number_of, text_of
-from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
+from gpuflow.formats.nodes import as_list, as_plain, mapping, number_of, text_of
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_cycle
 from gpuflow.kubernetes.strategic_merge import BadPatch
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.expressions import NotConstant, when_holds
+from gpuflow.readers.argo.flow import (
+    MOST_STEPS,
+    Call,
+    Child,
+    Place,
+    TooLarge,
+    WalkResult,
+    empty_child,
+    excluding_tasks,
+    limit_of,
+    may_and_must_run,
+    parallel_tree,
+    serial_tree,
+    ways_to_end,
+    with_daemons,
+)
 from gpuflow.readers.argo.pods import ONLY_ENGINE, BadPod, BuiltPod, PodMaker, place_of
 from gpuflow.readers.argo.removed_fields import removed_in_template
+from gpuflow.readers.argo.resource_templates import Creation, read_resource_template
 from gpuflow.readers.argo.variables import (
     BadLoop,
     Items,
@@ -38,113 +67,8 @@ from gpuflow.readers.argo.variables import (
 from gpuflow.readers.gang_launcher import gang_manifest
 from gpuflow.readers.interface import Options
 
-
-class Readers(NamedTuple):
-    """Who reads what: templates that call others, what a step creates, and what runs around a step."""
-
-    steps: Callable[..., Child]
-    dag: Callable[..., Child]
-    created: Callable[..., Child]
-    hooks: Callable[..., Child]
-
-
-class TooLarge(Exception):
-    """The workflow has more steps than are read."""
-
-
-class Place(NamedTuple):
-    """A part of a document."""
-
-    workflow: Workflow
-    path: Path
-
-    def where(self, *more: str | int) -> Where:
-        return self.workflow.document.where(*self.path, *more)
-
-    def at(self, *more: str | int) -> Place:
-        return Place(self.workflow, (*self.path, *more))
-
-
-@dataclass(frozen=True)
-class Call:
-    """Where in the run something is called."""
-
-    workflow: Workflow
-    scope: Scope
-    boundary: str = ""
-    """Where the template around it wants its pods."""
-    stack: tuple[int, ...] = ()
-    copies: int | None = 1
-    tries: int = 1
-    sure: bool = True
-    is_exit: bool = False
-    on_exit: bool = False
-    """Its pods belong to an exit handler, of the run or of a step."""
-
-
-@dataclass(frozen=True)
-class Child:
-    """What a call becomes."""
-
-    tree: Tree
-    is_pods: bool = True
-    """All that its template's parallelism counts are single pods."""
-    count: int | None = 1
-    """How many nodes that is at most."""
-    is_daemon: bool = False
-    locks: tuple[tuple[str, int | None], ...] = ()
-    is_loop: bool = False
-    """Its tree is a loop of what its template's parallelism counts."""
-
-
-@dataclass
-class WalkResult:
-    """What the walk has collected. Trials are rolled back to their marks."""
-
-    steps: list[StepDemand] = field(default_factory=list)
-    unseen: list[UnseenPart] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    at_most: list[str] = field(default_factory=list)
-    conditional: dict[str, bool] = field(default_factory=dict)
-    inherited: dict[str, None] = field(default_factory=dict)
-    """Steps that run only when a conditional one did."""
-    later: dict[str, tuple[str, str, tuple[PodSet, ...]]] = field(default_factory=dict)
-    """When, the step, and its pod in the last attempt."""
-    names: dict[str, None] = field(default_factory=dict)
-    locks: list[tuple[str, int | None, int | None, int | None]] = field(default_factory=list)
-    """Lock, its limit, how many copies of one call hold it, how many such calls there are."""
-    escaped: list[Tree] = field(default_factory=list)
-    """What lives on after the step that created it."""
-    agent: list[bool] = field(default_factory=list)
-    daemons: list[str] = field(default_factory=list)
-    limited: list[str] = field(default_factory=list)
-    """Templates whose parallelism holds something back."""
-    claims: list[ClaimDemand] = field(default_factory=list)
-    created: list[str] = field(default_factory=list)
-    """Steps of what a step creates."""
-
-    def marks(self) -> list[int]:
-        return [len(each) for each in self._collections()]
-
-    def take_back(self, marks: list[int]) -> None:
-        for each, mark in zip(self._collections(), marks, strict=True):
-            if isinstance(each, list):
-                del each[mark:]
-            else:
-                while len(each) > mark:
-                    each.popitem()
-
-    def _collections(self) -> tuple[list[Any] | dict[str, Any], ...]:
-        return (
-            self.steps, self.unseen, self.findings, self.at_most, self.conditional, self.inherited, self.later,
-            self.names, self.locks, self.escaped, self.agent, self.daemons, self.limited, self.claims, self.created,
-        )  # fmt: skip
-
-
 DEEPEST: Final = 40
 """Templates inside templates. Argo itself gives up at 100."""
-MOST_STEPS: Final = 20_000
-"""Steps that are read of one workflow; templates that call others twice could make any number."""
 MOST_CALLS: Final = 50_000
 WRITTEN_OUT: Final = 1_000
 """Items of a loop that are read one by one, where what they ask for depends on the item."""
@@ -177,65 +101,35 @@ LATER_ATTEMPTS: Final[Mapping[str, Mapping[str, str]]] = {
 
 class Walk:
     def __init__(
-        self, workflow: Workflow, library: Library, scope: Scope, pods: PodMaker, options: Options, readers: Readers
+        self, workflow: Workflow, library: Library, scope: Scope, pods: PodMaker, options: Options, found: WalkResult
     ) -> None:
         self.workflow, self.library, self.globals, self.pods = workflow, library, scope, pods
-        self.readers = readers
-        self.site, self.engine = options.site, options.engine
         self.release = options.site.engine("argo").release
         self.params = options.params
         self.has_defaults = workflow.document.kind in ("WorkflowTemplate", "ClusterWorkflowTemplate")
         self.with_engine = options.engine != NO_ENGINE
-        self.found = WalkResult()
+        self.found = found
+        self.created = Creation(found, library, options)
         self.calls = 0
         self.loops = 0
-        self.touched: set[int] = set()
-        """Loops whose item decided something that matters."""
         self._trees: dict[int, Mapping[str, Any]] = {}
         self._sets: dict[int, tuple[PodSet, PodSet, Mapping[str, Quantity]]] = {}
         self._kept: list[Any] = []
-
-    # What is said
-
-    def refuse(self, code: str, text: str, where: Where, hint: str | None = None) -> None:
-        self.found.findings.append(Finding(code, text, where, hint))
-
-    def add_unknown(
-        self, name: str, value: OpenValue, where: Where, resource: str | None = None, *, placement: bool = False
-    ) -> None:
-        """A part that is not known."""
-        self.touched |= value.loops
-        self.found.unseen.append(UnseenPart(name, value.because, where, resource, value.hint, is_placement=placement))
-
-    def empty_node(self, name: str) -> Child:
-        """A node without pods; others may wait for it."""
-        return Child(Leaf(name, {}, 0), count=0)
 
     # Calls
 
     def read_call(self, call: Mapping[str, Any], at: Call, name: str, place: Place) -> Child:
         """A step, task or hook, with its loop and its condition."""
-        name = self.unique_name(name)
+        name = self.found.unique_name(name)
         try:
             items = items_of(call, at.scope)
         except BadLoop as refusal:
-            self.refuse("GF714", f"{name}: {refusal}", place.where())
-            return self.empty_node(name)
+            self.found.refuse("GF714", f"{name}: {refusal}", place.where())
+            return empty_child(name)
         if items is None:
-            runs = self._condition(call, at.scope, name)
-            if runs is False:
-                return self.empty_node(name)
-            at = at if runs else replace(at, sure=False)
-            return self._note_locks(self._read_one_call(call, at, name, place), 1, at)
+            child = self._read_one_call(call, at, name, place)
+            return empty_child(name) if child is None else self._note_locks(child, 1, at)
         return self._read_loop(call, items, at, name, place)
-
-    def unique_name(self, name: str) -> str:
-        """A name that no other step has."""
-        found, number = name, 2
-        while found in self.found.names:
-            found, number = f"{name}-{number}", number + 1
-        self.found.names[found] = None
-        return found
 
     def _condition(self, call: Mapping[str, Any], scope: Scope, name: str) -> bool | None:
         """Whether it runs; None when only the run will tell."""
@@ -249,7 +143,7 @@ class Walk:
                 return when_holds(text)
             except NotConstant:
                 pass
-        self.touched |= frozenset() if unknown is None else unknown.loops
+        self.found.touched |= frozenset() if unknown is None else unknown.loops
         self.found.conditional[name] = bool(unknown and unknown.loops)
         return None
 
@@ -265,9 +159,9 @@ class Walk:
         loop = self.loops
         known = None if isinstance(items.count, OpenValue) else items.count
         if known == 0:
-            return self.empty_node(name)
+            return empty_child(name)
         if isinstance(items.count, OpenValue):
-            self.touched |= items.count.loops
+            self.found.touched |= items.count.loops
         because = "what it asks for depends on the item"
         if known is not None and known > WRITTEN_OUT:
             because += f", and there are {known:,} of them"
@@ -279,15 +173,14 @@ class Walk:
             copies=None if at.copies is None or known is None else at.copies * known,
             sure=at.sure and known is not None,
         )
-        runs = self._condition(call, inside.scope, name)
-        if runs is False:
-            return self.empty_node(name)
-        body = self._read_one_call(call, inside if runs else replace(inside, sure=False), name, place)
-        if loop in self.touched and known is not None and known <= WRITTEN_OUT:
+        body = self._read_one_call(call, inside, name, place)
+        if body is None:
+            return empty_child(name)
+        if loop in self.found.touched and known is not None and known <= WRITTEN_OUT:
             spelled = list(items.variables())
             if len(spelled) == known:
                 self.found.take_back(marks)
-                self.touched.discard(loop)
+                self.found.touched.discard(loop)
                 return self._read_items(call, spelled, at, name, place)
         copies: int | Unknown
         if isinstance(items.count, OpenValue):
@@ -313,23 +206,22 @@ class Walk:
         is_pods, is_daemon, count = True, False, 0
         locks: tuple[tuple[str, int | None], ...] = ()
         for variables, indexes in same.items():
-            each = self.unique_name(f"{name}({indexes[0]})")
+            each = self.found.unique_name(f"{name}({indexes[0]})")
             inside = replace(
                 at,
                 scope=at.scope.with_variables(dict(variables)),
                 copies=None if at.copies is None else at.copies * len(indexes),
             )
-            runs = self._condition(call, inside.scope, each)
-            if runs is False:
+            child = self._read_one_call(call, inside, each, place)
+            if child is None:
                 continue
-            child = self._read_one_call(call, inside if runs else replace(inside, sure=False), each, place)
             if child.locks:
                 locks = child.locks
             is_pods, is_daemon = is_pods and child.is_pods, is_daemon or child.is_daemon
             count = count + (child.count or 0) * len(indexes)
             nodes[each] = child.tree if len(indexes) == 1 else Loop(each, child.tree, len(indexes))
         if not nodes:
-            return self.empty_node(name)
+            return empty_child(name)
         limits = [limit for _, limit in locks if limit is not None]
         tree = parallel_tree(nodes)
         if limits and is_pods and min(limits) < count:
@@ -344,16 +236,20 @@ class Walk:
             self.found.locks.append((lock, limit, count, at.copies))
         return replace(child, locks=())
 
-    def _read_one_call(self, call: Mapping[str, Any], at: Call, name: str, place: Place) -> Child:
-        """One copy of a call, with its hooks and its exit handler."""
+    def _read_one_call(self, call: Mapping[str, Any], at: Call, name: str, place: Place) -> Child | None:
+        """One copy of a call, with its hooks and its exit handler; None where its condition does not hold."""
+        runs = self._condition(call, at.scope, name)
+        if runs is False:
+            return None
+        at = at if runs else replace(at, sure=False)
         self.calls += 1
         if self.calls > MOST_CALLS:
             raise TooLarge
         template = self.resolve_template(call, at, name, place)
         if template is None:
-            return self.empty_node(name)
+            return empty_child(name)
         child = self.template(template, arguments_of(call, at.scope, self.library), at, name, place)
-        return self.readers.hooks(self, call, child, at, name, place)
+        return with_hooks(self, call, child, at, name, place)
 
     def resolve_template(self, call: Mapping[str, Any], at: Call, name: str, place: Place) -> Template | None:
         """The template that is called; None, with the reason noted, when there is none."""
@@ -371,16 +267,16 @@ class Walk:
         unknown = merge_open(opened)
         if unknown is not None:
             unknown = replace(unknown, because=f"which template it calls: {unknown.because}")
-            self.add_unknown(name, unknown, where)
+            self.found.add_unknown(name, unknown, where)
         elif not found.is_given:
             because = f"templateRef names template {found.wanted} of {found.owner}, which was not given"
-            self.add_unknown(name, OpenValue(because, hint=f"name the file of {found.owner} as well"), where)
+            self.found.add_unknown(name, OpenValue(because, hint=f"name the file of {found.owner} as well"), where)
         elif found.owner is not None:
             text = f"{name} calls template {found.wanted!r} of {found.owner}, which does not exist"
-            self.refuse("GF712", text, where, f"templates there: {names_of(found.among)}")
+            self.found.refuse("GF712", text, where, f"templates there: {names_of(found.among)}")
         else:
             text = f"calls template {found.wanted!r}, which does not exist" if found.wanted else "calls no template"
-            self.refuse("GF712", f"{name} {text}", where, f"templates of the document: {names_of(found.among)}")
+            self.found.refuse("GF712", f"{name} {text}", where, f"templates of the document: {names_of(found.among)}")
         return None
 
     def template(self, template: Template, arguments: Mapping[str, Value], at: Call, name: str, place: Place) -> Child:
@@ -388,14 +284,14 @@ class Walk:
         if mark in at.stack or len(at.stack) >= DEEPEST:
             because = f"template {template.name} calls itself: how often is decided in the run"
             because = because if mark in at.stack else f"templates call each other more than {DEEPEST} deep"
-            self.add_unknown(name, OpenValue(because), place.where())
-            return self.empty_node(name)
+            self.found.add_unknown(name, OpenValue(because), place.where())
+            return empty_child(name)
         tree = self._with_defaults(template)
         kind = template.type
         if kind is None:
             text = f"template {template.name} is none, or more than one, of what a template can be"
-            self.refuse("GF713", text, template.where(), f"give it exactly one of {', '.join(TYPES)}")
-            return self.empty_node(name)
+            self.found.refuse("GF713", text, template.where(), f"give it exactly one of {', '.join(TYPES)}")
+            return empty_child(name)
         scope = self.globals.with_variables(inputs_of(tree, arguments, self.globals, self.library))
         retry = tree.get("retryStrategy", self.workflow.tree.get("retryStrategy"))
         if isinstance(retry, Mapping):
@@ -407,7 +303,7 @@ class Walk:
         where = partial(self._template_place, template)
         self.found.findings += removed_in_template(template.name, tree, where, self.release)
         if kind in ("steps", "dag"):
-            flow = self.readers.steps if kind == "steps" else self.readers.dag
+            flow = read_steps if kind == "steps" else read_dag
             body = flow(self, template, tree, replace(inside, boundary=place_of(tree, scope)), name)
             return replace(body, locks=locks)
         child = self._leaf(template, tree, kind, inside, name)
@@ -427,7 +323,7 @@ class Walk:
             try:
                 found = self.workflow.with_defaults(template)
             except (BadPatch, TypeError, AttributeError) as refusal:
-                self.refuse(
+                self.found.refuse(
                     "GF717", f"templateDefaults cannot be merged: {refusal}", self.workflow.where("templateDefaults")
                 )
                 found = mapping(template.tree)
@@ -466,19 +362,19 @@ class Walk:
     def _leaf(self, template: Template, tree: Mapping[str, Any], kind: str, at: Call, name: str) -> Child:
         if kind in ("http", "plugin"):
             self.found.agent.append(True)
-            return self.empty_node(name)
+            return empty_child(name)
         if kind == "suspend":
-            return self.empty_node(name)
+            return empty_child(name)
         own: Tree = Leaf(name, {}, 0)
         creates = kind == "resource" or gang_manifest(tree.get("container")) is not None
         if (kind not in ONLY_ENGINE and not creates) or self.with_engine:
             step = self._step(template, tree, kind, at, name)
             if step is None:
-                return self.empty_node(name)
+                return empty_child(name)
             own = Leaf(name, {}, 1)
         if not creates:
             return Child(own)
-        return self.readers.created(self, template, tree, at, name, own)
+        return read_resource_template(self.created, template, tree, at, name, own)
 
     def _step(self, template: Template, tree: Mapping[str, Any], kind: str, at: Call, name: str) -> StepDemand | None:
         made = self._pod(template, tree, kind, at, at.scope)
@@ -487,7 +383,7 @@ class Walk:
         field_path = ("podSpecPatch",) if "podSpecPatch" in tree else (kind, "resources")
         for part in made.missing:
             where = template.where(*field_path)
-            self.add_unknown(name, part.value, where, part.resource, placement=part.resource is None)
+            self.found.add_unknown(name, part.value, where, part.resource, placement=part.resource is None)
         bare, full, overhead = self._pod_sets(made)
         retry = mapping(tree.get("retryStrategy", self.workflow.tree.get("retryStrategy")))
         avoids = "nodeAntiAffinity" in mapping(retry.get("affinity"))
@@ -514,7 +410,7 @@ class Walk:
         try:
             return self.pods.make(tree, kind, scope, at.boundary, is_exit=at.on_exit)
         except BadPod as refusal:
-            self.refuse("GF715", f"template {template.name}: {refusal}", template.where(*refusal.path))
+            self.found.refuse("GF715", f"template {template.name}: {refusal}", template.where(*refusal.path))
             return None
 
     def _last_attempts(
@@ -532,7 +428,7 @@ class Walk:
                 if part not in first.missing:
                     unknown = replace(part.value, because=f"{when}: {part.value.because}")
                     where = template.where("podSpecPatch")
-                    self.add_unknown(name, unknown, where, part.resource, placement=part.resource is None)
+                    self.found.add_unknown(name, unknown, where, part.resource, placement=part.resource is None)
             if last.bare != first.bare and last.missing == first.missing:
                 bare, full, _ = self._pod_sets(last)
                 self.found.later[f"{when} {name}"] = when, name, (full if self.with_engine else bare,)
@@ -552,11 +448,193 @@ class Walk:
         return found
 
 
-def parallel_tree(nodes: Mapping[str, Tree]) -> Tree:
-    """Nodes side by side; one alone stays as it is."""
-    return next(iter(nodes.values())) if len(nodes) == 1 else Dag(nodes)
+def own_name(text: str | None, index: int) -> str:
+    """The name of a step, without what would read as a path."""
+    return re.sub(r"[^A-Za-z0-9_-]", "-", text)[:128] if text else f"step-{index}"
 
 
-def serial_tree(first: Tree, then: Tree) -> Tree:
-    """One after the other."""
-    return Dag({"first": first, "then": then}, {"first": ["then"]})
+def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, name: str) -> Child:
+    """Groups of steps, one group after the other."""
+    groups: dict[str, dict[str, Child]] = {}
+    place = Place(template.workflow, (*template.path, "steps"))
+    for index, group in enumerate(as_list(tree.get("steps"))):
+        if not isinstance(group, list):
+            walk.found.refuse("GF713", f"template {template.name}: steps[{index}] is not a list", place.where(index))
+            continue
+        children: dict[str, Child] = {}
+        for number, step in enumerate(group):
+            spot = place.at(index, number)
+            if not isinstance(step, Mapping):
+                walk.found.refuse("GF713", f"template {template.name}: a step is not a map", spot.where())
+                continue
+            called = f"{name}.{own_name(text_of(step.get('name')), number)}"
+            child = walk.read_call(step, at, called, spot)
+            key = called if called not in children else f"{called}-{number}"
+            children[key] = child
+        groups[f"{name}[{index}]"] = children
+    most = limit_of(number_of(tree.get("parallelism")), template.name, list(groups.values()), walk.found)
+    nodes: dict[str, Tree] = {}
+    edges: dict[str, list[str]] = {}
+    before: str | None = None
+    for now, children in groups.items():
+        waiting = {key: most.tree(child) for key, child in children.items() if not child.is_daemon}
+        nodes[now] = parallel_tree(waiting) if waiting else Leaf(now, {}, 0)
+        daemons = {f"{now} {key}": most.tree(child) for key, child in children.items() if child.is_daemon}
+        nodes |= daemons
+        if before is not None:
+            edges[before] = [now, *daemons]
+        before = now
+    return most.limit_all(nodes, edges, name)
+
+
+def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, name: str) -> Child:
+    """Tasks, each after those that it waits for."""
+    place = Place(template.workflow, (*template.path, "dag", "tasks"))
+    dag = mapping(tree.get("dag"))
+    tasks: dict[str, tuple[int, Mapping[str, Any]]] = {}
+    for index, task in enumerate(as_list(dag.get("tasks"))):
+        key = text_of(mapping(task).get("name"))
+        if not isinstance(task, Mapping) or not key or key in tasks:
+            text = f"template {template.name}: task {key or index} has no name, or that of another"
+            walk.found.refuse("GF713", text, place.where(index))
+            continue
+        tasks[key] = index, task
+    waits = _waits(walk, template, tasks, place)
+    if waits is None:
+        return empty_child(name)
+    wanted = _targets(walk, template, dag, waits)
+    children: dict[str, Child] = {}
+    outcomes: dict[str, tuple[str, ...]] = {}
+    asked = excluding_tasks(waits, wanted)
+    for key in wanted:
+        index, task = tasks[key]
+        called = f"{name}.{own_name(key, index)}"
+        may, surely = may_and_must_run(waits[key], outcomes)
+        inside = at if surely else replace(at, sure=False)
+        known_before = len(walk.found.conditional)
+        child = children[key] = walk.read_call(task, inside, called, place.at(index))
+        is_skippable = len(walk.found.conditional) > known_before and called in walk.found.conditional
+        if not may or key in asked:
+            walk.found.conditional.setdefault(called, False)
+        elif not surely:
+            walk.found.inherited[called] = None
+        outcomes[key] = ways_to_end(child, is_skippable=is_skippable, surely=surely)
+    edges = {key: [each for each in waits[key].names if each in children] for key in children}
+    edges = with_daemons(edges, {key for key, child in children.items() if child.is_daemon})
+    after: dict[str, list[str]] = {}
+    for key, before in edges.items():
+        for each in before:
+            after.setdefault(each, []).append(key)
+    most = limit_of(number_of(tree.get("parallelism")), template.name, [children], walk.found)
+    return most.limit_all({key: most.tree(child) for key, child in children.items()}, after, name)
+
+
+def _waits(
+    walk: Walk, template: Template, tasks: Mapping[str, tuple[int, Mapping[str, Any]]], place: Place
+) -> dict[str, Waits] | None:
+    """What each task waits for; None when Argo refuses it."""
+    found: dict[str, Waits] = {}
+    for key, (index, task) in tasks.items():
+        field = "depends" if task.get("depends") else "dependencies"
+        try:
+            found[key] = waits_of(task)
+        except BadDepends as refusal:
+            walk.found.refuse("GF716", f"template {template.name}, task {key}: {refusal}", place.where(index, field))
+            return None
+        lost = [each for each in found[key].names if each not in tasks]
+        if lost:
+            text = f"template {template.name}: task {key} waits for {', '.join(lost[:5])}, which does not exist"
+            walk.found.refuse("GF716", text, place.where(index, field))
+            return None
+    cycle = find_cycle({key: list(waits.names) for key, waits in found.items()})
+    if cycle:
+        text = f"template {template.name}: tasks wait for each other: {' → '.join(cycle[:8])}"
+        walk.found.refuse("GF716", text, place.where(tasks[cycle[0]][0]))
+        return None
+    return found
+
+
+def _targets(walk: Walk, template: Template, dag: Mapping[str, Any], waits: Mapping[str, Waits]) -> list[str]:
+    """The tasks that run, those that others wait for first: with `target`, only what its tasks need."""
+    written = text_of(dag.get("target"))
+    roots = list(waits)
+    if written:
+        filled = walk.globals.fill(written)[0]
+        roots = [each for each in filled.split(" ") if each in waits]
+        lost = [each for each in filled.split(" ") if each and each not in waits]
+        if lost:
+            text = f"template {template.name}: target names {', '.join(lost[:5])}, which does not exist"
+            walk.found.refuse("GF716", text, template.where("dag", "target"))
+    ordered: dict[str, None] = {}
+    for root in roots:
+        stack: list[tuple[str, int]] = [(root, 0)]
+        while stack:
+            key, number = stack.pop()
+            if key in ordered:
+                continue
+            names = waits[key].names
+            if number < len(names):
+                stack += ((key, number + 1), (names[number], 0))
+            else:
+                ordered[key] = None
+    return list(ordered)
+
+
+EXIT = "exit"
+_END_STATUS = re.compile(r"""['"](Succeeded|Failed|Error)['"]""")
+
+
+def with_hooks(walk: Walk, call: Mapping[str, Any], child: Child, at: Call, name: str, place: Place) -> Child:
+    """A step with what its hooks run."""
+    beside: dict[str, Tree] = {}
+    after: dict[str, Tree] = {}
+    is_pods, count = child.is_pods, child.count
+    for key, hook, spot, ends in hooks_of(walk, call, place):
+        inside = replace(at, sure=False, on_exit=at.on_exit or key == EXIT)
+        called = f"{name}.{'onExit' if key == EXIT else f'hook-{key}'}"
+        if key != EXIT or text_of(hook.get("expression")):
+            walk.found.conditional[called] = False
+        found = run_hook(walk, hook, inside, called, spot)
+        (after if ends else beside)[called] = found.tree
+        is_pods = is_pods and found.is_pods
+        count = None if count is None or found.count is None else count + found.count
+    if not beside and not after:
+        return child
+    tree = Dag({name: child.tree, **beside}) if beside else child.tree
+    if after:
+        tree = serial_tree(tree, Dag(after))
+        if child.is_daemon or any(call.get(each) for each in LOOPS):
+            # A daemon ends with its template, and the handlers of all copies need not live at once.
+            walk.found.at_most.append(f"the exit handler of {name} may never run beside all that it could")
+    return replace(child, tree=tree, is_pods=is_pods, count=count)
+
+
+def hooks_of(walk: Walk, call: Mapping[str, Any], place: Place) -> Iterator[tuple[str, Mapping[str, Any], Place, bool]]:
+    """The hooks of a step or workflow: name, hook, place, and whether it starts only when the step has ended."""
+    hooks = mapping(call.get("hooks"))
+    written = text_of(call.get("onExit"))
+    if written:
+        yield EXIT, {"template": written}, place.at("onExit"), True
+    for key, hook in hooks.items():
+        if not isinstance(hook, Mapping) or (key == EXIT and written):
+            continue
+        expression = text_of(hook.get("expression")) or ""
+        spot = place.at("hooks", str(key))
+        if key == EXIT:
+            yield EXIT, hook, spot, True
+            continue
+        ended = _END_STATUS.search(expression) is not None and "Running" not in expression and "!" not in expression
+        running = "'Running'" in expression or '"Running"' in expression
+        if not ended and not running:
+            walk.found.at_most.append(f"hook {key} may never run beside its step")
+        yield re.sub(r"[^A-Za-z0-9_-]", "-", str(key)), hook, spot, ended
+
+
+def run_hook(walk: Walk, hook: Mapping[str, Any], at: Call, name: str, place: Place) -> Child:
+    """The template that a hook calls; without arguments of its own it gets those of the workflow."""
+    walk.found.names[name] = None
+    template = walk.resolve_template(hook, at, name, place)
+    if template is None:
+        return Child(Leaf(name, {}, 0), count=0)
+    source = hook if mapping(hook.get("arguments")) else walk.workflow.tree
+    return walk.template(template, arguments_of(source, at.scope, walk.library), at, name, place)

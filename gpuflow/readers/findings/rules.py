@@ -1,14 +1,24 @@
 """Rules over documents of other tools: gangs, GPU limits, schedules, shared memory, updates, retries on spot nodes,
-checkpoints that do not help where they are needed, and tasks of DAGs; `RULES` is the list.
+checkpoints that do not help where they are needed, and tasks of DAGs; `RULES` is the list. And the codes that a
+document silences:
+
+    # gpuflow: silence GF769 GF773
+    metadata: {annotations: {gpuflow.dev/silence: "GF769, GF773"}}
+
+A comment counts for its whole file, an annotation for its object, and `silence` of the site for everything. Annotations
+are for documents from tools that drop comments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpuflow.core import yaml_tree
-from gpuflow.core.errors import Finding, Problem, Rule, Where, rule, warning
+from gpuflow.core.codes import CODES
+from gpuflow.core.errors import Finding, Problem, Rule, Where, did_you_mean, rule, warning
 from gpuflow.demands.gang_scheduling import (
     as_mapping,
     gangs_of,
@@ -19,8 +29,9 @@ from gpuflow.demands.gang_scheduling import (
     one_by_one_finding,
     starts_whole,
 )
+from gpuflow.demands.model import Demand
 from gpuflow.formats.argo import workflow_of
-from gpuflow.formats.documents import KFP, Library
+from gpuflow.formats.documents import KFP, Document, Library
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.kubernetes.resources import read_quantity
 from gpuflow.quantity import Quantity
@@ -30,9 +41,14 @@ from gpuflow.readers.findings.subject import (
     command_words,
     looks_like_torch,
     spot_label,
-    where_of_task,
 )
 from gpuflow.readers.kubernetes.fields import Part, amount_or_percentage, surge_of
+from gpuflow.site.model import Site, without_site_silenced
+from gpuflow.spec.problems import is_always_error
+from gpuflow.spec.rules.remarks import without_codes
+
+if TYPE_CHECKING:
+    from gpuflow.formats.airflow import Task
 
 SERVING: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Pod")
 """Kinds whose pods do not wait for each other."""
@@ -347,7 +363,8 @@ def _restarts_for_free(subject: Subject) -> bool:
 @rule("GF751")
 def old_spelling(subject: Subject) -> Iterator[Problem]:
     """Arguments of operators that ask for nothing any more."""
-    for _, message, line, column, hint in subject.document.tree.get("old") or () if subject.kind == "DAG" else ():
+    dag = subject.document.dag
+    for _, message, line, column, hint in () if dag is None else dag.old:
         yield Problem(message, Where(subject.document.file, line, column), hint)
 
 
@@ -355,48 +372,116 @@ def old_spelling(subject: Subject) -> Iterator[Problem]:
 def tasks_without_pods(subject: Subject) -> Iterator[Problem]:
     """Tasks of a DAG that run in its workers."""
     tasks = _dag_tasks(subject)
-    bare = [task for task in tasks.values() if task.get("makes") is None and task["operator"] != "EmptyOperator"]
+    bare = [task for task in tasks if task.makes is None and task.operator != "EmptyOperator"]
     if bare:
         text = f"{len(bare)} of {len(tasks)} tasks make no pods of their own; pods of workers are not counted"
         hint = "which executor runs them is not in the file: with KubernetesExecutor each has a pod"
-        yield Problem(text, where_of_task(subject.document, None), hint)
+        yield Problem(text, subject.document.where_of_task(), hint)
 
 
 @rule("GF756")
 def several_namespaces(subject: Subject) -> Iterator[Problem]:
     """A DAG whose pods go to more than one."""
-    spaces = sorted({str(task["namespace"]) for task in _dag_tasks(subject).values() if task.get("namespace")})
+    spaces = sorted({task.namespace for task in _dag_tasks(subject) if task.namespace})
     if len(spaces) > 1:
         text = f"its pods go to several namespaces ({', '.join(spaces[:5])}), and are counted together here"
-        yield Problem(
-            text, where_of_task(subject.document, None), "the verdict is for one namespace: it may be too strict"
-        )
+        yield Problem(text, subject.document.where_of_task(), "the verdict is for one namespace: it may be too strict")
 
 
 @rule("GF753", "GF754", "GF755")
 def uncounted_pods(subject: Subject) -> Iterator[Finding]:
     """Pods of a DAG's tasks that are not counted, or not where they run; task by task."""
-    for name, task in _dag_tasks(subject).items():
-        where = where_of_task(subject.document, task)
-        if task.get("executor_config"):
+    for task in _dag_tasks(subject):
+        name, where = task.task_id, subject.document.where_of_task(task)
+        if task.executor_config:
             text = f"{name}: executor_config describes the worker's pod; it is not counted"
             yield Finding("GF753", text, where, "only KubernetesExecutor makes it", "note")
-        if task.get("makes") == "objects" and task.get("waits") is False:
+        if task.makes == "objects" and not task.waits:
             text = f"{name}: the task ends before its pods do; later tasks run beside them"
             yield Finding("GF754", text, where, "wait_until_job_complete=True waits for the Job", "note")
-        if task.get("starts"):
-            text = f"{name}: it starts DAG {task['starts']}, which is not counted here"
+        if task.starts:
+            text = f"{name}: it starts DAG {task.starts}, which is not counted here"
             yield Finding("GF755", text, where, "check the file of that DAG too", "note")
 
 
-def _dag_tasks(subject: Subject) -> dict[str, Mapping[str, Any]]:
-    """The tasks of a DAG by their names; of other kinds none."""
-    return {str(each["task_id"]): each for each in subject.document.tree["tasks"]} if subject.kind == "DAG" else {}
+def _dag_tasks(subject: Subject) -> Sequence[Task]:
+    """The tasks of a DAG; of other kinds none."""
+    return () if subject.document.dag is None else subject.document.dag.tasks
+
+
+ANNOTATION: Final = "gpuflow.dev/silence"
+
+
+class Silence(NamedTuple):
+    """Codes that are silenced at one place."""
+
+    codes: tuple[str, ...]
+    where: Where
+
+
+def silences_of(document: Document) -> Iterator[Silence]:
+    """Where the document silences which codes; a place without codes that can be silenced is none."""
+    for words, where in _silence_places(document):
+        codes = tuple(word for word in words if word in CODES and not is_always_error(word))
+        if codes:
+            yield Silence(codes, where)
+
+
+@rule("GF783")
+def unused_silences(subject: Subject) -> Iterator[Problem]:
+    """Words that silence nothing."""
+    for words, where in _silence_places(subject.document):
+        for word in dict.fromkeys(words):
+            if word not in CODES:
+                hint = did_you_mean(word, CODES) or "gpuflow explain lists them"
+                yield Problem(f'"{word[:40]}" is not a code, and silences nothing', where, hint)
+            elif is_always_error(word):
+                text = f'{word} ("{CODES[word].title}") is an error, which cannot be silenced'
+                yield Problem(text, where, f"gpuflow explain {word}")
+
+
+def _silence_places(document: Document) -> Iterator[tuple[tuple[str, ...], Where]]:
+    if document.silenced:
+        first = min(each.line for each in document.silenced)
+        yield tuple(each.code for each in document.silenced), Where(document.file, first, 1)
+    metadata = document.tree.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    text = annotations.get(ANNOTATION) if isinstance(annotations, Mapping) else None
+    if isinstance(text, str):
+        where = document.where("metadata", "annotations", ANNOTATION)
+        yield tuple(word for word in re.split(r"[\s,]+", text) if word), where
 
 
 RULES: Final[tuple[Rule[Subject], ...]] = (
     old_spelling, tasks_without_pods, several_namespaces, uncounted_pods,
     gpus_without_limit, retries_on_spot, restarts_with_checkpoint, checkpoints_lost, restarted_members,
-    small_shared_memory, gangs_without_scheduling, queue_on_pods, overlapping_schedule, update_surges,
+    small_shared_memory, gangs_without_scheduling, queue_on_pods, overlapping_schedule, update_surges, unused_silences,
 )  # fmt: skip
-"""In the order in which they are said, within each severity; `source` says last which silences nothing meets."""
+"""In the order in which they are said, within each severity."""
+CODES_OF_CHECK = {"GF553": "GF772"}
+"""What a check says with its verdict, and the same without one: it is said once."""
+
+
+def foreign_source(document: Document, demand: Demand, site: Site, documents: Iterable[Document] = ()) -> ForeignSource:
+    """The source of a demand that was read from a document; `documents`: all that were given with it."""
+    return ForeignSource(Subject(document, demand, site, tuple(documents)))
+
+
+@dataclass(frozen=True)
+class ForeignSource:
+    """It is what the checker knows as `Source`."""
+
+    subject: Subject
+
+    def warnings(self) -> Iterator[Finding]:
+        """What the author may not know."""
+        return (finding for each in RULES for finding in each(self.subject))
+
+    def unsilenced_findings(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The findings that neither the document nor the site silences."""
+        left = list(findings)
+        again = {CODES_OF_CHECK[each.code] for each in left if each.code in CODES_OF_CHECK}
+        left = [each for each in left if each.code not in again]
+        for silence in silences_of(self.subject.document):
+            left = without_codes(silence.codes, left, silence.where)
+        return without_site_silenced(self.subject.site, left)

@@ -153,12 +153,6 @@ class Subject:
         return {}
 
 
-def where_of_task(document: Document, task: Mapping[str, Any] | None) -> Where:
-    """Where a task of a DAG is written; without one, the DAG itself."""
-    line, column = (task or {}).get("line") or document.tree.get("line") or (1, 1)
-    return Where(document.file, line, column)
-
-
 def _values_by_position(trees: list[Any]) -> dict[tuple[int | None, int | None], Any]:
     """What begins at each place, or at its key; the outermost, where several begin at one."""
     found: dict[tuple[int | None, int | None], Any] = {}

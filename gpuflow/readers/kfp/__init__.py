@@ -4,6 +4,6 @@ What becomes of it is read out of Kubeflow's backend, 2.17: `backend/src/v2/comp
 tasks and drivers, `backend/src/v2/driver` makes the pod of each task.
 """
 
-from gpuflow.readers.kfp.demand import demand_of
+from gpuflow.readers.kfp.tasks import demand_of
 
 __all__ = ["demand_of"]

@@ -10,10 +10,11 @@ from typing import Any
 from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.demands import Demand
 from gpuflow.demands.model import LAUNCHER, ClaimDemand, Deadline, Overlap, PodSet, StepDemand, UnseenPart
+from gpuflow.formats.airflow import BY_ITEM, Dag, Task
 from gpuflow.formats.documents import READERS, Document, Library, kind_of
-from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, rename
+from gpuflow.graph import Dag as Graph
+from gpuflow.graph import Leaf, Loop, Tree, Unknown, rename
 from gpuflow.quantity import Quantity
-from gpuflow.readers.findings.subject import where_of_task
 from gpuflow.readers.gang_launcher import gang_manifest
 from gpuflow.readers.interface import ForeignObject, Options, PassiveObject, with_parts
 from gpuflow.readers.python.task_graph import Node, graph_of_tasks, order_of
@@ -21,7 +22,6 @@ from gpuflow.readers.python.task_graph import Node, graph_of_tasks, order_of
 DEFAULT_POOL = "default_pool"
 MOST_RUNS = 16
 """Airflow's `max_active_runs_per_dag`, unless it was changed."""
-BY_ITEM = "item"
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,10 @@ class _Task:
 
 def demand_of(document: Document, library: Library, options: Options) -> Demand | PassiveObject:
     """What the pods of one run of a DAG ask for."""
-    dag = document.tree
-    tasks = {str(each["task_id"]): each for each in dag["tasks"]}
-    made = {name: _task(document, library, options, task) for name, task in tasks.items()}
+    dag = document.dag
+    assert dag is not None
+    tasks = {each.task_id: each for each in dag.tasks}
+    made = {name: _task(document, dag, library, options, task) for name, task in tasks.items()}
     order = order_of(tasks)
     steps = tuple(step for each in made.values() for step in each.steps)
     conditional = {step: by_item for each in made.values() for step, by_item in (each.conditional or {}).items()}
@@ -49,44 +50,36 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
         conditional |= {step.name: False for step in made[name].steps if step.name not in conditional}
     pod_tasks = [task for name, task in tasks.items() if made[name].steps]
     cap, loose = _cap(dag, pod_tasks)
-    nodes = {name: _node(made[name], task) for name, task in tasks.items()}
-    limits = {name: task.get("limits") or () for name, task in tasks.items()}
-    graph, complete = graph_of_tasks(nodes, order.edges, limits, cap)
+    nodes = {name: Node(made[name].tree, made[name].body or made[name].tree, task) for name, task in tasks.items()}
+    graph, complete = graph_of_tasks(nodes, order.edges, cap)
     if not complete:
         loose.append("limits of task groups may let fewer run at once")
     reasons = [*loose, *order.loose, *_pools(pod_tasks)]
     return Demand(
-        name=str(dag["dag_id"]),
+        name=dag.dag_id,
         steps=steps,
         graph=graph,
         engine=options.engine,
         file=document.file,
-        claims=tuple(_claims(document, tasks)),
-        overlap=_overlap(document),
-        deadline=_deadline(document),
-        keeps_pods="all" if any(task.get("keeps") == "keep_pod" for task in pod_tasks) else "failed",
+        claims=tuple(_claims(document, dag)),
+        overlap=_overlap(document, dag),
+        deadline=_deadline(document, dag),
+        keeps_pods="all" if any(task.keeps == "keep_pod" for task in pod_tasks) else "failed",
         conditional=conditional,
-        places=lambda step: where_of_task(document, tasks.get(step.partition("/")[0])),
+        places=lambda step: document.where_of_task(tasks.get(step.partition("/")[0])),
         kind="DAG",
         unseen=tuple(part for each in made.values() for part in each.unseen),
         only_at_most=reasons[0] if reasons else None,
     )
 
 
-def _node(made: _Task, task: Mapping[str, Any]) -> Node:
-    levels = (task.get("copies") or {}).get("levels") or ()
-    return Node(made.tree, made.body or made.tree, tuple(task.get("groups") or ()), tuple(levels))
-
-
-def _task(document: Document, library: Library, options: Options, task: Mapping[str, Any]) -> _Task:
-    name, where = str(task["task_id"]), where_of_task(document, task)
-    makes = task.get("makes")
-    if makes is None:
+def _task(document: Document, dag: Dag, library: Library, options: Options, task: Task) -> _Task:
+    name, where, kinds = task.task_id, document.where_of_task(task), task.made
+    if task.makes is None:
         return _Task(Leaf(name, {}, 0))
-    if makes == "unseen":
-        return _Task(Leaf(name, {}, 0), unseen=(UnseenPart(name, str(task.get("because")), where),))
-    kinds = task["made"]
-    copies, by_item = _copies(document, task)
+    if task.makes == "unseen":
+        return _Task(Leaf(name, {}, 0), unseen=(UnseenPart(name, str(task.because), where),))
+    copies, by_item = _copies(dag, task)
     parts: dict[str, Tree] = {}
     bodies: list[Tree] = []
     steps: list[StepDemand] = []
@@ -95,10 +88,10 @@ def _task(document: Document, library: Library, options: Options, task: Mapping[
     for number, kind in enumerate(kinds):
         own = name if len(kinds) == 1 else f"{name}/{number + 1}"
         # Copies that are alike are one step; where they differ, each kind was counted when it was built.
-        times = copies if len(kinds) == 1 else kind["copies"]
-        for place, manifest in enumerate(kind["objects"]):
-            step = own if len(kind["objects"]) == 1 else f"{own}/{place + 1}"
-            if makes == "pods":
+        times = copies if len(kinds) == 1 else kind.copies
+        for place, manifest in enumerate(kind.objects):
+            step = own if len(kind.objects) == 1 else f"{own}/{place + 1}"
+            if task.makes == "pods":
                 found = _pod(step, manifest, task, options, where)
                 gang = gang_manifest(manifest["spec"]["containers"][0])
                 if gang is not None:
@@ -111,17 +104,16 @@ def _task(document: Document, library: Library, options: Options, task: Mapping[
             bodies.append(found.tree)
             mapped = copies is not None
             parts[step] = Loop(step, found.tree, times, _at_once(task)) if mapped and times is not None else found.tree
-    if by_item or task.get("when") or task.get("only_after_failure"):
-        conditional |= {each.name: by_item or task.get("when") == BY_ITEM for each in steps}
-    tree = next(iter(parts.values())) if len(parts) == 1 else Dag(parts)
+    if by_item or task.when or task.only_after_failure:
+        conditional |= {each.name: by_item or task.when == BY_ITEM for each in steps}
+    tree = next(iter(parts.values())) if len(parts) == 1 else Graph(parts)
     return _Task(tree, bodies[0] if len(bodies) == 1 else None, tuple(steps), tuple(unseen), conditional)
 
 
-def _pod(name: str, manifest: Mapping[str, Any], task: Mapping[str, Any], options: Options, where: Where) -> _Task:
+def _pod(name: str, manifest: Mapping[str, Any], task: Task, options: Options, where: Where) -> _Task:
     pod, unseen = _without_templates(manifest, name, where)
-    tries = task.get("tries") or 1 + int(task.get("retries") or 0)
-    step = StepDemand(name, (PodSet("main", 1, pod),), where=where, tries=tries)
-    step = with_parts(step, options, has_outputs=bool(task.get("has_outputs")))
+    step = StepDemand(name, (PodSet("main", 1, pod),), where=where, tries=task.tries or 1 + task.retries)
+    step = with_parts(step, options, has_outputs=task.has_outputs)
     return _Task(Leaf(name, {}, 1), steps=(step,), unseen=tuple(unseen))
 
 
@@ -130,7 +122,7 @@ def _gang_task(launcher: _Task, gang: _Task) -> _Task:
     (own,) = launcher.steps
     name = f"{own.name}/{LAUNCHER}"
     return _Task(
-        Dag({"gang": gang.tree, LAUNCHER: Leaf(name, {}, 1)}),
+        Graph({"gang": gang.tree, LAUNCHER: Leaf(name, {}, 1)}),
         steps=(*gang.steps, replace(own, name=name)),
         unseen=(*gang.unseen, *launcher.unseen),
         conditional=gang.conditional,
@@ -161,19 +153,18 @@ def _object(
     )
 
 
-def _copies(document: Document, task: Mapping[str, Any]) -> tuple[int | Unknown | None, bool]:
+def _copies(dag: Dag, task: Task) -> tuple[int | Unknown | None, bool]:
     """How many copies a task has, with the mapped groups around it; None when it is not mapped. And whether each
     copy has a condition of its own."""
-    groups = document.tree.get("groups") or {}
-    counts = [groups[each] for each in task.get("groups") or () if each in groups]
-    counts += [task["copies"]] if task.get("copies") else []
+    counts = [dag.groups[each] for each in task.groups if each in dag.groups]
+    counts += [task.copies] if task.copies else []
     if not counts:
         return None, False
-    by_item = any(each.get("conditional") == BY_ITEM for each in counts)
-    unknown = next((each for each in counts if each.get("number") is None), None)
-    if unknown is not None:
-        return Unknown(str(unknown.get("because"))), by_item
-    return prod(int(each["number"]) for each in counts), by_item
+    by_item = any(each.conditional == BY_ITEM for each in counts)
+    known = [each.number for each in counts if each.number is not None]
+    if len(known) < len(counts):
+        return Unknown(str(next(each.because for each in counts if each.number is None))), by_item
+    return prod(known), by_item
 
 
 def _times(inner: int | None, outer: int | Unknown | None) -> int | None:
@@ -182,10 +173,10 @@ def _times(inner: int | None, outer: int | Unknown | None) -> int | None:
     return None if inner is None or isinstance(outer, Unknown) else inner * outer
 
 
-def _at_once(task: Mapping[str, Any]) -> int | None:
+def _at_once(task: Task) -> int | None:
     """How many copies Airflow has active in a run. With groups around it the copies of different groups mix."""
-    most = task.get("at_once")
-    return most if isinstance(most, int) and most > 0 and not task.get("groups") else None
+    most = task.at_once
+    return most if most is not None and most > 0 and not task.groups else None
 
 
 def _without_templates(manifest: Mapping[str, Any], name: str, where: Where) -> tuple[dict[str, Any], list[UnseenPart]]:
@@ -218,59 +209,57 @@ def _without_templates(manifest: Mapping[str, Any], name: str, where: Where) -> 
     return {"metadata": dict(manifest.get("metadata") or {}), "spec": spec}, unseen
 
 
-def _cap(dag: Mapping[str, Any], pod_tasks: Collection[Mapping[str, Any]]) -> tuple[int | None, list[str]]:
+def _cap(dag: Dag, pod_tasks: Collection[Task]) -> tuple[int | None, list[str]]:
     """How many pods of a run there are at most, and why fewer may be let in than can be counted here."""
     loose = []
     caps = [_whole_run(task) for task in pod_tasks]
     own = min((each for each in caps if each is not None), default=None) if None not in caps else None
-    if any(task.get("at_once") and task.get("groups") for task in pod_tasks):
+    if any(task.at_once and task.groups for task in pod_tasks):
         loose.append("max_active_tis_per_dag of tasks in groups may let fewer run at once")
-    most = dag.get("max_active_tasks")
-    if isinstance(most, int):
-        if not any(task.get("deferrable") or not task.get("waits", True) for task in pod_tasks):
+    most = dag.max_active_tasks
+    if most is not None:
+        if not any(task.deferrable or not task.waits for task in pod_tasks):
             own = most if own is None else min(own, most)
         elif own is None:
             loose.append(f"max_active_tasks={most} may let fewer run at once; it does not count deferred tasks")
     return own, loose
 
 
-def _whole_run(task: Mapping[str, Any]) -> int | None:
+def _whole_run(task: Task) -> int | None:
     """The limit of gpuflow's own operator on the pods of the whole run."""
-    limits = [each for each in task.get("limits") or () if not each["group"] and not each["per"] and not each["items"]]
-    return min((each["most"] for each in limits), default=None)
+    limits = [each for each in task.limits if not each.group and not each.per and not each.items]
+    return min((each.most for each in limits), default=None)
 
 
-def _pools(pod_tasks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    named = sorted({str(task["pool"]) for task in pod_tasks if task.get("pool") not in (None, DEFAULT_POOL)})
+def _pools(pod_tasks: Iterable[Task]) -> Iterator[str]:
+    named = sorted({task.pool for task in pod_tasks if task.pool != DEFAULT_POOL})
     if named:
         yield f"pool {named[0]} may let fewer run at once; its size is not in the file"
 
 
-def _claims(document: Document, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[ClaimDemand]:
+def _claims(document: Document, dag: Dag) -> Iterator[ClaimDemand]:
     """The volumes that gpuflow's own operator claims for a run."""
-    for task in tasks.values():
-        claim = task.get("claim")
-        if not isinstance(claim, Mapping):
+    for task in dag.tasks:
+        claim = task.claim
+        if claim is None:
             continue
-        spec: dict[str, Any] = {"accessModes": [claim["access"]], "resources": {"requests": {"storage": claim["size"]}}}
-        if claim.get("storage_class") is not None:
-            spec["storageClassName"] = claim["storage_class"]
-        name, where = str(claim["name"]), where_of_task(document, task)
+        spec: dict[str, Any] = {"accessModes": [claim.access], "resources": {"requests": {"storage": claim.size}}}
+        if claim.storage_class is not None:
+            spec["storageClassName"] = claim.storage_class
+        name, where = claim.name, document.where_of_task(task)
         yield ClaimDemand(name, {"metadata": {"name": name}, "spec": spec}, name, where, where, where)
 
 
-def _overlap(document: Document) -> Overlap | None:
+def _overlap(document: Document, dag: Dag) -> Overlap | None:
     """Runs that start while another is active."""
-    dag = document.tree
-    most = dag.get("max_active_runs")
-    if dag.get("schedule") is None or most == 1:
+    most = dag.max_active_runs
+    if dag.schedule is None or most == 1:
         return None
-    said = f"schedule {dag['schedule']}, " + ("no max_active_runs" if most is None else f"max_active_runs={most}")
-    return Overlap(said, where_of_task(document, None), most or MOST_RUNS)
+    said = f"schedule {dag.schedule}, " + ("no max_active_runs" if most is None else f"max_active_runs={most}")
+    return Overlap(said, document.where_of_task(), most or MOST_RUNS)
 
 
-def _deadline(document: Document) -> Deadline | None:
-    seconds = document.tree.get("timeout")
-    if not isinstance(seconds, int):
+def _deadline(document: Document, dag: Dag) -> Deadline | None:
+    if dag.timeout is None:
         return None
-    return Deadline(f"dagrun_timeout of {seconds}s", seconds, where_of_task(document, None))
+    return Deadline(f"dagrun_timeout of {dag.timeout}s", dag.timeout, document.where_of_task())

@@ -1,6 +1,8 @@
 """From a Python file to documents: the file runs in a process of its own, and only its answer is read.
 
-The process has a time limit, no credentials, and one file for its answer.
+The process has a time limit, no credentials, and one file for its answer. What a file is, where a DAG file makes its
+tasks, and which arguments of old examples today's operators refuse or ignore is told by its text, which is parsed and
+never imported.
 """
 
 from __future__ import annotations
@@ -13,16 +15,149 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
+from msgspec import ValidationError, convert, to_builtins
+
+from gpuflow.core import yaml_tree
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail, install_line
 from gpuflow.engines import AIRFLOW, ARGO
+from gpuflow.formats.airflow import Answer, Fault
 from gpuflow.formats.documents import DAG, Document, kind_of, silenced_in
-from gpuflow.readers.python.source_text import old_snippets, parse_file, places_of, program_of
 from gpuflow.spec.loading import read_bytes
+
+Kind = Literal["pipeline", "airflow", "hera", "other"]
+_AIRFLOW_OURS = ("gpuflow.airflow",)
+
+
+def program_of(file: str) -> Kind:
+    """A pipeline of ours, an Airflow DAG, a Hera workflow, or something else."""
+    tree = parse_file(file)
+    names = set(_imported_names(tree))
+    roots = {name.partition(".")[0] for name in names}
+    if {"gpuflow.Pipeline", "gpuflow.spec.pipeline.Pipeline"} & names or _uses_name(tree, "gpuflow", "Pipeline"):
+        return "pipeline"
+    if "airflow" in roots or any(name.startswith(_AIRFLOW_OURS) for name in names):
+        return "airflow"
+    if "hera" in roots:
+        return "hera"
+    # What a module beside it makes, only running it would tell: such a file may be a pipeline of ours.
+    return "pipeline" if _has_own_modules(file, roots) else "other"
+
+
+def parse_file(file: str) -> ast.Module:
+    """The file's syntax tree, or GF192."""
+    text = yaml_tree.decode(read_bytes(Path(file), named=True), file)
+    try:
+        return ast.parse(text, file)
+    except SyntaxError as refusal:
+        where = Where(file, refusal.lineno, refusal.offset)
+        raise fail("GF192", f"not valid Python: {refusal.msg}", where=where) from None
+    except (ValueError, RecursionError, MemoryError):
+        raise fail("GF192", "not valid Python: it nests too deeply, or holds a NUL", where=Where(file)) from None
+
+
+def _imported_names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+
+
+def _uses_name(tree: ast.Module, module: str, name: str) -> bool:
+    """Whether the file says `module.name`, by whatever name it imports the module."""
+    known = {
+        each.asname or each.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for each in node.names
+        if each.name == module
+    }
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr == name
+        and isinstance(node.value, ast.Name)
+        and node.value.id in known
+        for node in ast.walk(tree)
+    )
+
+
+def _has_own_modules(file: str, roots: set[str]) -> bool:
+    folder = Path(file).parent
+    unknown = roots - set(sys.stdlib_module_names)
+    return any((folder / f"{name}.py").exists() or (folder / name).is_dir() or name == "gpuflow" for name in unknown)
+
+
+OLD_KEYS = ("limit_gpu", "limit_memory", "limit_cpu", "request_memory", "request_cpu", "request_gpu")
+"""Keys of the `resources` that operators took before provider version 5."""
+NEW = (
+    'write container_resources=k8s.V1ResourceRequirements(limits={"nvidia.com/gpu": "1"}, …); '
+    "resources= no longer reaches the pod"
+)
+
+
+def old_snippets(tree: ast.Module, file: str) -> Iterator[Finding]:
+    """GF751: what the file asks for in words that no operator understands any more."""
+    named = {
+        target.id: node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not _is_pod_operator(node.func):
+            continue
+        for each in node.keywords:
+            value = named.get(each.value.id, each.value) if isinstance(each.value, ast.Name) else each.value
+            if each.arg == "resources" and (old := _old_keys(value)):
+                where = Where(file, each.value.lineno, each.value.col_offset + 1)
+                said = ", ".join(old)
+                yield Finding("GF751", f"resources= with {said} is an old spelling that asks for nothing", where, NEW)
+
+
+def _old_keys(value: ast.expr) -> list[str]:
+    if isinstance(value, ast.Dict):
+        names = [key.value for key in value.keys if isinstance(key, ast.Constant)]
+    elif isinstance(value, ast.Call):
+        names = [each.arg for each in value.keywords]
+    else:
+        return []
+    return [str(name) for name in names if name in OLD_KEYS]
+
+
+def _is_pod_operator(node: ast.expr) -> bool:
+    """`KubernetesPodOperator(…)`, `.partial(…)` of it, `@task.kubernetes(…)`."""
+    if isinstance(node, ast.Attribute):
+        return node.attr.endswith("PodOperator") or node.attr == "kubernetes" or _is_pod_operator(node.value)
+    return isinstance(node, ast.Name) and node.id.endswith("PodOperator")
+
+
+def places_of(tree: ast.Module, file: str) -> dict[str, Where]:
+    """By the last part of a task's id: the call that names it, or the function that a decorator makes a task of."""
+    found: dict[str, Where] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            for each in node.keywords:
+                if each.arg in ("task_id", "dag_id", "group_id") and isinstance(each.value, ast.Constant):
+                    found.setdefault(str(each.value.value), Where(file, node.lineno, node.col_offset + 1))
+            first = node.args[0] if node.args else None
+            if isinstance(first, ast.Constant) and isinstance(first.value, str) and _is_dag(node.func):
+                found.setdefault(first.value, Where(file, node.lineno, node.col_offset + 1))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.decorator_list:
+            found.setdefault(node.name, Where(file, node.lineno, node.col_offset + 1))
+    return found
+
+
+def _is_dag(node: ast.expr) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return name in ("DAG", "dag")
+
 
 TIME_LIMIT = 180
 """Seconds that a file may take, its imports included."""
@@ -30,15 +165,15 @@ MOST_ANSWER = 64 * 1024 * 1024
 KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT", "LD_LIBRARY_PATH")
 """What of the environment a file sees. No credential, no kubeconfig, no home folder."""
 UNSET = 1_000_003
-"""Says that a limit is only Airflow's setting, and not the file's; `inside_airflow` knows it too."""
+"""Says that a limit is only Airflow's setting, and not the file's; `inside_engine` knows it too."""
 
 
-def answer_of(program: str, file: str, python: str, params: Mapping[str, str] | None = None) -> Any:
-    """What one of the programs beside this module says about a file."""
+def answer_of(engine: str, file: str, python: str, params: Mapping[str, str] | None = None) -> Answer:
+    """What the program beside this module says about a file of an engine."""
     with tempfile.TemporaryDirectory(prefix="gpuflow-") as home:
         answer, log = Path(home) / "answer.json", Path(home) / "log"
         exe = os.path.abspath(python) if os.sep in python else shutil.which(python) or python
-        words = [exe, str(Path(__file__).parent / f"{program}.py"), os.path.abspath(file), str(answer)]
+        words = [exe, str(Path(__file__).parent / "inside_engine.py"), engine, os.path.abspath(file), str(answer)]
         words.append(json.dumps(dict(params or {})))
         code = _run(words, home, log, file)
         if not answer.is_file():
@@ -95,16 +230,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _read(answer: Path, file: str) -> Any:
+def _read(answer: Path, file: str) -> Answer:
     if answer.stat().st_size > MOST_ANSWER:
         raise _unreadable_error(file, "it says too much")
     try:
-        said = json.loads(answer.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
+        return convert(json.loads(answer.read_text(encoding="utf-8")), Answer)
+    except (ValueError, ValidationError, RecursionError):
         raise _unreadable_error(file, "what it says cannot be read") from None
-    if not isinstance(said, dict):
-        raise _unreadable_error(file, "what it says cannot be read")
-    return said
 
 
 def _unreadable_error(file: str, because: str) -> GpuflowError:
@@ -149,48 +281,46 @@ def read_program(
 
 def _dags(file: str, tree: ast.Module, pythons: Pythons, params: Mapping[str, str] | None) -> list[Document]:
     old = list(old_snippets(tree, file))
-    said = answer_of("inside_airflow", file, pythons.airflow or sys.executable, params)
-    if "fault" in said:
-        raise _program_error(said["fault"], file, AIRFLOW, old)
+    answer = answer_of(AIRFLOW, file, pythons.airflow or sys.executable, params)
+    if answer.fault is not None:
+        raise _program_error(answer.fault, file, AIRFLOW, old)
     places = places_of(tree, file)
     documents = []
-    for index, dag in enumerate(_list(said.get("dags"))):
-        name = str(dag.get("dag_id"))
-        for task in _list(dag.get("tasks")):
-            place = places.get(str(task.get("task_id")).rpartition(".")[2])
-            task["line"] = None if place is None else [place.line, place.column]
-        where = places.get(name, Where(file, 1, 1))
-        more = {"metadata": {"name": name}, "line": [where.line, where.column]}
-        found = [[each.code, each.message, each.where.line, each.where.column, each.hint] for each in old]
-        documents.append(Document({**dag, **more, "old": found}, file, *DAG, index))
+    for index, dag in enumerate(answer.dags):
+        dag.line = _place(places.get(dag.dag_id, Where(file, 1, 1)))
+        dag.old = [(each.code, each.message, *_place(each.where), each.hint) for each in old]
+        for task in dag.tasks:
+            place = places.get(task.task_id.rpartition(".")[2])
+            task.line = None if place is None else _place(place)
+        whole = {"metadata": {"name": dag.dag_id}, **to_builtins(dag)}
+        documents.append(Document(whole, file, *DAG, index, dag=dag))
     if not documents:
         hint = "Airflow takes the DAGs at the top level of a file"
         raise fail("GF709", f"{file} makes no DAG", where=Where(file, 1, 1), hint=hint)
     return documents
 
 
+def _place(where: Where) -> tuple[int, int]:
+    return where.line or 1, where.column or 1
+
+
 def _workflows(file: str, pythons: Pythons) -> list[Document]:
-    said = answer_of("inside_hera", file, pythons.hera or sys.executable)
-    if "fault" in said:
-        raise _program_error(said["fault"], file, "hera", [])
-    documents = [Document(tree, file, *kind_of(tree), index) for index, tree in enumerate(_list(said.get("documents")))]
+    answer = answer_of("hera", file, pythons.hera or sys.executable)
+    if answer.fault is not None:
+        raise _program_error(answer.fault, file, "hera", [])
+    documents = [Document(tree, file, *kind_of(tree), index) for index, tree in enumerate(answer.documents)]
     if not documents:
         hint = "gpuflow takes the Workflow objects at the top level of a file"
         raise fail("GF709", f"{file} makes no workflow", where=Where(file, 1, 1), hint=hint)
     return documents
 
 
-def _list(value: object) -> list[Any]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def _program_error(fault: Mapping[str, Any], file: str, engine: str, old: list[Finding]) -> GpuflowError:
-    if str(fault.get("missing") or "").partition(".")[0] == engine:
+def _program_error(fault: Fault, file: str, engine: str, old: list[Finding]) -> GpuflowError:
+    if (fault.missing or "").partition(".")[0] == engine:
         title, extra = ("Airflow", AIRFLOW) if engine == AIRFLOW else ("Hera", ARGO)
         hint = f"--{engine}-python EXE names a Python that has it; or install it here:\n{install_line(extra)}"
         return EnvironmentFailure(Finding("GF707", f"{file} needs {title}, which this Python lacks", Where(file), hint))
-    line = fault.get("line")
-    where = Where(file, line if isinstance(line, int) else None, 1 if isinstance(line, int) else None)
-    text = f"{file} cannot be loaded: {str(fault.get('message'))[:1000]}"
+    where = Where(file, fault.line, None if fault.line is None else 1)
+    text = f"{file} cannot be loaded: {fault.message[:1000]}"
     hint = "it runs without the environment's credentials, connections and variables"
     return GpuflowError([Finding("GF708", text, where, hint), *old])

@@ -5,12 +5,12 @@ The graph is flat. Where gpuflow's operator limits a group, that group is a grap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_, or_
-from typing import Any
 
+from gpuflow.formats.airflow import Level, Task
 from gpuflow.graph import Dag, Loop, Tree, Unknown, order
 
 EARLY = ("one_success", "one_failed", "one_done")
@@ -35,7 +35,7 @@ class Order:
     """Why the peak may never be reached."""
 
 
-def order_of(tasks: Mapping[str, Mapping[str, Any]]) -> Order:
+def order_of(tasks: Mapping[str, Task]) -> Order:
     """The order of the pods."""
     found = Order({name: [] for name in tasks})
     after: dict[str, list[str]] = {name: [] for name in tasks}
@@ -49,7 +49,7 @@ def order_of(tasks: Mapping[str, Mapping[str, Any]]) -> Order:
     bit = {name: 1 << index for index, name in enumerate(tasks)}
     for name in order(after):
         task, before = tasks[name], _upstream_tasks(tasks[name], tasks)
-        rule = str(task.get("trigger_rule"))
+        rule = task.trigger_rule
         ran = [known.ran[each] for each in before]
         earlier = [known.known_by_rule(rule)[each] for each in before]
         if rule in ALWAYS_RULES or not before:
@@ -65,7 +65,7 @@ def order_of(tasks: Mapping[str, Mapping[str, Any]]) -> Order:
         if _is_conditional(task, before, tasks, found.conditional, rule):
             found.conditional.add(name)
         # A task that does not wait for its pods passes on only what was before it.
-        own = 0 if task.get("waits") is False else bit[name]
+        own = bit[name] if task.waits else 0
         known.add(name, own, waits[name], rule, before, name in found.conditional)
         reached[name] = 0
         right_before = [each for each in before if waits[name] & bit[each]]
@@ -113,16 +113,14 @@ def _members(numbers: int, names: list[str]) -> Iterator[str]:
         numbers ^= lowest
 
 
-def _is_conditional(
-    task: Mapping[str, Any], before: list[str], tasks: Mapping[str, Mapping[str, Any]], known: set[str], rule: str
-) -> bool:
-    if rule in RARE or any(tasks[each].get("branches") for each in before):
+def _is_conditional(task: Task, before: list[str], tasks: Mapping[str, Task], known: set[str], rule: str) -> bool:
+    if rule in RARE or any(tasks[each].branches for each in before):
         return True
     return rule in SKIPPING_RULES and any(each in known for each in before)
 
 
-def _upstream_tasks(task: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    return [str(each) for each in task.get("upstream") or () if each in tasks]
+def _upstream_tasks(task: Task, tasks: Mapping[str, Task]) -> list[str]:
+    return [each for each in task.upstream if each in tasks]
 
 
 @dataclass(frozen=True)
@@ -131,9 +129,16 @@ class Node:
     """With all its copies."""
     body: Tree
     """One copy."""
-    groups: tuple[str, ...] = ()
-    levels: tuple[Mapping[str, Any], ...] = ()
-    """The lists that its copies come from, the outermost first."""
+    task: Task
+
+    @property
+    def groups(self) -> Sequence[str]:
+        return self.task.groups
+
+    @property
+    def levels(self) -> Sequence[Level]:
+        """The lists that its copies come from, the outermost first."""
+        return () if self.task.copies is None else self.task.copies.levels
 
 
 @dataclass
@@ -146,16 +151,13 @@ class _Group:
 
 
 def graph_of_tasks(
-    nodes: Mapping[str, Node],
-    edges: Mapping[str, Iterable[str]],
-    limits: Mapping[str, Iterable[Mapping[str, Any]]],
-    parallel: int | None,
+    nodes: Mapping[str, Node], edges: Mapping[str, Iterable[str]], parallel: int | None
 ) -> tuple[Dag, bool]:
-    """The graph, and whether every limit of a group is in it. `limits`: by task, those of gpuflow's own operator."""
+    """The graph, and whether every limit of a group is in it."""
     flat = Dag(
         {name: each.tree for name, each in nodes.items()}, {key: list(to) for key, to in edges.items()}, parallel
     )
-    groups, own = _limited_groups(nodes, limits)
+    groups, own = _limited_groups(nodes)
     if not groups and not own:
         return flat, True
     try:
@@ -164,22 +166,20 @@ def graph_of_tasks(
         return flat, False  # a task outside stands between two of a group
 
 
-def _limited_groups(
-    nodes: Mapping[str, Node], limits: Mapping[str, Iterable[Mapping[str, Any]]]
-) -> tuple[dict[str, _Group], dict[str, int]]:
+def _limited_groups(nodes: Mapping[str, Node]) -> tuple[dict[str, _Group], dict[str, int]]:
     """The groups that have limits, and tasks whose copies have one within each item of the groups around them."""
     groups: dict[str, _Group] = {}
     own: dict[str, int] = {}
-    for name, each in limits.items():
-        for limit in each:
-            if limit["group"] == name:
-                own[name] = limit["most"]
-            elif limit["group"] in nodes[name].groups:
-                group = groups.setdefault(limit["group"], _Group())
-                if limit["items"]:
-                    group.items = limit["most"]
+    for name, node in nodes.items():
+        for limit in node.task.limits:
+            if limit.group == name:
+                own[name] = limit.most
+            elif limit.group in node.groups:
+                group = groups.setdefault(limit.group, _Group())
+                if limit.items:
+                    group.items = limit.most
                 else:
-                    group.pods = limit["most"]
+                    group.pods = limit.most
     if groups or own:
         # Copies of a task are counted level by level, so every group around it is a graph of its own.
         for node in nodes.values():
@@ -223,20 +223,18 @@ def _task(name: str, node: Node, most: int | None) -> Tree:
     if not node.groups:
         return node.tree
     around = {f"{group}-items" for group in node.groups}
-    own = [level for level in node.levels if level["list"] not in around]
+    own = [level for level in node.levels if level.list not in around]
     if not node.levels:
         return node.tree
     return _loop_of(name, node.body, own[-1] if own else None, most)
 
 
-def _loop_of(name: str, body: Tree, level: Mapping[str, Any] | None, most: int | None) -> Tree:
+def _loop_of(name: str, body: Tree, level: Level | None, most: int | None) -> Tree:
     if level is None:
         return body
-    number = level["number"]
-    copies = Unknown(str(level["because"])) if number is None else int(number)
-    return Loop(name, body, copies, most)
+    return Loop(name, body, Unknown(str(level.because)) if level.number is None else level.number, most)
 
 
-def _level_of(nodes: Mapping[str, Node], names: Iterable[str], lister: str) -> Mapping[str, Any] | None:
+def _level_of(nodes: Mapping[str, Node], names: Iterable[str], lister: str) -> Level | None:
     """How many items a group is run for, as its tasks say."""
-    return next((level for name in names for level in nodes[name].levels if level["list"] == lister), None)
+    return next((level for name in names for level in nodes[name].levels if level.list == lister), None)

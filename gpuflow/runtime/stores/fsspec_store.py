@@ -424,25 +424,29 @@ class Remote(Store):
             except (FileExistsError, TypeError, NotImplementedError):
                 raise
             except Exception as refusal:
+                meant = self._error_of(refusal)
+                if turn is not None and isinstance(meant, StorageError):
+                    turn.refused = meant
                 if (pause := next(pauses, None) if _is_not_now(refusal) else None) is None:
-                    self._refuse(refusal)
-                    raise
+                    if meant is refusal:
+                        raise
+                    raise meant from refusal
                 time.sleep(pause)
 
-    def _refuse(self, refusal: Exception) -> None:
-        """What a driver's error means; nothing when it is a plain FileNotFoundError."""
+    def _error_of(self, refusal: Exception) -> Exception:
+        """What a driver's error means; itself when it is a plain FileNotFoundError."""
         text = " ".join(f"{type(each).__name__} {each}" for each in _chain(refusal))
         if any(word in text for word in _NO_BUCKET):
             bucket = f"{self.scheme}://{self.root.partition('/')[0]}"
-            raise Refusal(f"there is no bucket {bucket}; make it, or name another") from refusal
+            return Refusal(f"there is no bucket {bucket}; make it, or name another")
         if isinstance(refusal, FileNotFoundError):
-            return
+            return refusal
         if "KeyTooLong" in text:
-            raise BadName(f"the store says that this name is too long: {refusal}") from refusal
+            return BadName(f"the store says that this name is too long: {refusal}")
         if any(word in text for word in ("PreconditionFailed", "ConditionNotMet", "BlobAlreadyExists", "(412)")):
-            raise FileExistsError(str(refusal)) from refusal
+            return FileExistsError(str(refusal))
         kind = ConnectionLate if "Timeout" in type(refusal).__name__ else StorageError
-        raise kind(f"{type(refusal).__name__}: {refusal}{self._hint(refusal)}") from refusal
+        return kind(f"{type(refusal).__name__}: {refusal}{self._hint(refusal)}")
 
     def _hint(self, refusal: Exception) -> str:
         if self._speaks_s3 and "CERTIFICATE_VERIFY_FAILED" in str(refusal):

@@ -96,6 +96,8 @@ class WatchedCall:
         """The bucket or folder of that."""
         self.answered = 0.0
         """When storage did last what it was asked, or we waited of our own will."""
+        self.refused: Exception | None = None
+        """The last error of storage."""
         self.bytes = 0
         self._on_disk, self._lock = 0, threading.Lock()
         self.given_up: list[Callable[[], None]] = []
@@ -186,20 +188,13 @@ def report_moved(count: int) -> None:
         turn.answered = time.monotonic()
 
 
-def attend(
-    action: Callable[[], Any],
-    seconds: float,
-    since: float,
-    give_up: Callable[[], bool],
-    lines: LogThrottle,
-    limit: Limit | None = None,
-) -> Any:
-    """What the action comes to. Silent after so many seconds without progress, StorageError when it must be given up.
-    `since` is when something moved last, or this began; `limit` hears of bytes that moved in another way."""
-    turn = WatchedCall(current())
+def attend(action: Callable[[], Any], limit: Limit, give_up: Callable[[], bool], lines: LogThrottle) -> Any:
+    """What the action comes to. Silent after the limit's seconds without progress, StorageError when it must be given
+    up. `limit` hears of bytes that moved in another way."""
+    turn, seconds = WatchedCall(current()), limit.seconds
     context, began = contextvars.copy_context(), time.monotonic()
     thread = threading.Thread(target=context.run, args=(turn.run, action), name="storage", daemon=True)
-    turn.thread, pace = thread, _Pace(since, turn, limit)
+    turn.thread, pace = thread, _Pace(turn, limit)
     try:
         thread.start()
     except RuntimeError:
@@ -216,31 +211,33 @@ def attend(
         if quiet >= most and now - began >= min(1.0, seconds) and not turn.is_on_disk:
             turn.give_up()
             _SILENT.add(turn.place)
-            raise StorageSilent(f"{turn.where or 'storage'}: nothing moved for {quiet:.0f} s, and it was given up")
-        if quiet >= _SAID_EVERY / 2:
+            # It may have been refused again and again, and only the last try had no time to be refused too.
+            met = turn.refused or limit.refused
+            why = f"; the last error was: {met}" if met is not None else ""
+            raise StorageSilent(f"{turn.where or 'storage'}: nothing moved for {quiet:.0f} s, and it was given up{why}")
+        if min(quiet, now - began) >= _SAID_EVERY / 2:
             then = "" if turn.is_on_disk else f"; it is given up after {most:.0f} s"
             where = turn.where or "its driver is loaded"
             lines.say(f"storage does not answer: {where}: nothing has moved for {quiet:.0f} s{then}")
-    if limit is not None:
-        limit.ended_in_silence = pace.quiet(time.monotonic()) >= seconds / 4
+    limit.ended_in_silence = pace.quiet(time.monotonic()) >= seconds / 4
     return turn.result()
 
 
 class _Pace:
     """Since when less than 1 KiB a second moves."""
 
-    def __init__(self, since: float, turn: WatchedCall, limit: Limit | None) -> None:
+    def __init__(self, turn: WatchedCall, limit: Limit) -> None:
         self._turn, self._limit = turn, limit
-        self._renew(since)
+        self._renew(max(limit.begun, limit.last))
 
     def _renew(self, since: float, travelled: int | None = None) -> None:
         self._since, self._travelled = since, travelled
         self._worked: float | None = None
-        self._handed_on = self._turn.bytes, self._limit.bytes if self._limit is not None else 0
+        self._handed_on = self._turn.bytes, self._limit.bytes
 
     def quiet(self, now: float) -> float:
         """Seconds without progress."""
-        answered = max(self._turn.answered, self._limit.waited if self._limit is not None else 0.0)
+        answered = max(self._turn.answered, self._limit.waited)
         if answered > self._since:
             self._renew(answered)
         if now - self._since < _SHORT:
@@ -255,7 +252,7 @@ class _Pace:
         if self._travelled is None:
             self._travelled = travelled  # what went before is not looked at: that costs more than most calls
         # What was handed on counts by itself: from and to a disk nothing travels.
-        handed_on = self._turn.bytes, self._limit.bytes if self._limit is not None else 0
+        handed_on = self._turn.bytes, self._limit.bytes
         gained = max(travelled - self._travelled, *map(operator.sub, handed_on, self._handed_on))
         if gained >= _LEAST * (now - self._since):
             self._renew(now, travelled)
@@ -373,7 +370,7 @@ def stream_with_timeout(method: Any) -> Any:
 
 
 def _attend_alone(action: Callable[[], Any]) -> Any:
-    return attend(action, CALL_DEFAULTS.seconds, time.monotonic(), lambda: False, LogThrottle(CALL_DEFAULTS.say))
+    return attend(action, Limit(CALL_DEFAULTS.seconds), lambda: False, LogThrottle(CALL_DEFAULTS.say))
 
 
 def with_disk_timeout(method: Any) -> Any:
@@ -419,6 +416,9 @@ class Limit:
 
     def renew(self) -> None:
         """From now on it is about something else, of which nothing has moved yet."""
+        self.begun = time.monotonic()
+        self.refused: StorageError | None = None
+        """Why the try before failed."""
         self._moved = self._furthest = self._settled = self._in_vain = 0
 
     def progress(self, moved: int | None = None) -> None:
@@ -458,7 +458,7 @@ class Limit:
 
 def persist(
     action: Callable[[], object],
-    until: float | Limit,
+    limit: Limit,
     give_up: Callable[[], bool] = lambda: False,
     *,
     settled: Callable[[], int] = lambda: 0,
@@ -466,32 +466,24 @@ def persist(
     first_wait: float = 0.1,
     longest_wait: float = 5.0,
 ) -> object:
-    """Do it, and on a storage error again with growing waits, until a moment on the monotonic clock or a limit.
+    """Do it, and on a storage error again with growing waits, up to a limit.
 
     `settled` says how much of it is done for good, in any unit; `say` hears now and then what is wrong. One that does
     not answer is given up at the same moment, one that is refused for good at once.
     """
-    wait, began, lines = first_wait, time.monotonic(), LogThrottle(say or CALL_DEFAULTS.say)
-    limit = until if isinstance(until, Limit) else None
-    seconds = until.seconds if isinstance(until, Limit) else max(0.0, until - began)
-    if limit is not None:
-        limit.renew()
+    wait, lines = first_wait, LogThrottle(say or CALL_DEFAULTS.say)
+    limit.renew()
     while True:
         try:
-            if limit is not None:
-                limit.begin()
-            done = attend(
-                action, seconds, max(began, limit.last) if limit is not None else began, give_up, lines, limit
-            )
-            if limit is not None:
-                limit.progress()
+            limit.begin()
+            done = attend(action, limit, give_up, lines)
+            limit.progress()
             return done
         except StorageError as refusal:
-            if limit is not None:
-                limit.ended_in_silence = limit.ended_in_silence or isinstance(refusal, ConnectionLate)
-                wait = first_wait if limit.has_gained(settled()) else wait
-            over = limit.is_over(wait) if limit is not None else time.monotonic() + wait >= began + seconds
-            if give_up() or over or isinstance(refusal, (StorageSilent, Refusal)):
+            limit.refused = refusal
+            limit.ended_in_silence = limit.ended_in_silence or isinstance(refusal, ConnectionLate)
+            wait = first_wait if limit.has_gained(settled()) else wait
+            if give_up() or limit.is_over(wait) or isinstance(refusal, (StorageSilent, Refusal)):
                 raise
             lines.say(f"storage fails, and is tried again: {refusal}")
             left = wait

@@ -79,8 +79,7 @@ def _of_step(pipeline: Pipeline, step: Step, path: Path) -> Iterator[Finding]:
             yield from secrets_in_text(f"{who}, {helper.name}: {part}", getattr(helper, part), where)
     program = (("command", step.command), ("args", step.args), ("script", step.script and step.script.run))
     for field, text in (*program, ("annotations", step.annotations)):
-        # The place is looked up only then: of many steps, that is felt.
-        if text and any(True for _ in _secrets_in(text)):
+        if text and any(_secrets_in(text)):
             yield from secrets_in_text(f"{who}: {field}", text, pipeline.where(*path, field))
     if step.kubernetes is not None and step.kubernetes.merge is not None:
         variables = variables_of(step.kubernetes.merge)
@@ -110,11 +109,12 @@ def _of_leader(pipeline: Pipeline, who: str, leader: Leader, path: Path) -> Iter
 
 def _environment(pipeline: Pipeline, who: str, env: dict[str, Any], path: Path) -> Iterator[Finding]:
     for name, value in env.items():
-        if isinstance(value, SecretKey | ConfigMapKey):
+        has_secret_name = is_secret_name(name)
+        if isinstance(value, SecretKey | ConfigMapKey) or not (has_secret_name or any(_secrets_in(value))):
             continue
-        where = pipeline.where(*path, name)
+        where = pipeline.where(*path, name)  # looked up only then: of many steps, that is felt
         by_form = secrets_in_text(f"{who}: {name}", value, where)
-        if not is_secret_name(name):
+        if not has_secret_name:
             yield from by_form
             continue
         yield from (each for each in by_form if each.code == "GF602")

@@ -91,12 +91,14 @@ def finding_at(
 
 def fan_out_faults(pipeline: Pipeline, step: Step, path: Place) -> Iterator[Finding]:
     """A step runs over lists, and over no item twice where it is found again by its item."""
+    if step.for_each is None:
+        return
     at = partial(finding_at, pipeline)
-    sizes = written_sizes(step.for_each or {})
+    sizes = written_sizes(step.for_each)
     if math.prod(sizes) > MOST_COPIES:
         message = f'the fan-out of step "{path[1]}" makes {product_of(sizes)}; {MOST_COPIES:,} is the most'
         yield at("GF163", message, (*path, "for_each"), "let each copy work through several items")
-    for name, source in (step.for_each or {}).items():
+    for name, source in step.for_each.items():
         kind: str | None = None
         if isinstance(source, ParamRef) and source.name in pipeline.params:
             kind = pipeline.params[source.name].type

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuflow.core.errors import Finding, rule
-from gpuflow.site.policy import alerts_of
+from gpuflow.site.model import alerts_of
 from gpuflow.spec.notify import Alert, SecretValue, Webhook
 from gpuflow.targets.airflow.facts import AirflowOptions
 from gpuflow.targets.airflow.python_source import Call

@@ -65,7 +65,7 @@ def dag_of(request: Request) -> Dag:
     pipeline = request.pipeline
     settings = _settings(pipeline, whole_run=request.options_as(AirflowOptions).standalone) | _docs(request)
     dag = Dag(with_engine_options(settings | callbacks(request), pipeline))
-    root = Scope(pipeline)
+    root = Scope(request.plan)
     tasks = tasks_of(root)
     variables: dict[str, str] = {}
     claims = [dag.add(f"claim-{name}", (), _claim(root, name, request), []) for name in pipeline.claims]
@@ -77,9 +77,9 @@ def dag_of(request: Request) -> Dag:
     ends = [*(variables[name] for name in tasks_to_watch(tasks, cleaning)), *failing]
     over = _all_done(dag, ends, pipeline, variables) if pipeline.exit or claims else []
     exits = []
-    for name in pipeline.exit:
-        step = pipeline.effective(name)
-        task = Task(root, name, step, when=None if step.when is None else root.condition(step.when))
+    for planned in (each for each in root.steps.values() if each.section == "exit"):
+        name, step = planned.own_name, planned.step
+        task = Task(root, planned, when=None if step.when is None else root.condition(step.when))
         call = operator(task, request)
         more: dict[str, Any] = {"trigger_rule": EXIT_RULES[step.on or "always"]}
         if step.on == "failure":
@@ -153,7 +153,7 @@ def _add(dag: Dag, task: Task, request: Request, variables: dict[str, str], clai
         variables[task.id] = dag.add(task.name, group, call, before)
     else:
         lister = scope.list_id(task.name)
-        variables[lister] = dag.add(lister.rpartition(".")[2], group, item_list(task, lister, request.site), before)
+        variables[lister] = dag.add(lister.rpartition(".")[2], group, item_list(task, lister), before)
         if not task.is_list:
             plain = replace(task, when=None, run_anyway=False, gate=None)
             call = operator(plain, request, Name(f"{variables[lister]}.output"))

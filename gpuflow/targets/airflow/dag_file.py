@@ -19,7 +19,7 @@ from typing import Any
 
 from gpuflow.catalog.catalog import models
 from gpuflow.core.printable import comment
-from gpuflow.spec.pipeline import Pipeline
+from gpuflow.plan import Plan
 from gpuflow.targets.airflow.dag import RESERVED_NAMES, Dag, DagTask
 from gpuflow.targets.airflow.notes import image_lines
 from gpuflow.targets.airflow.python_source import (
@@ -373,7 +373,7 @@ def dag_file(dag: Dag, request: Request, homes: Mapping[str, str] = HOMES) -> st
         lines += ["", function, ""]
     lines += [""] if dag.functions else []
     calls = [made.call for made in dag.tasks]
-    shared = SharedParts(calls, _defaults(request.pipeline))
+    shared = SharedParts(calls, _defaults(request.plan))
     lines += _constants(shared.constants)
     settings = settings_with_reasons(dag.settings, calls)
     lines += [*([""] if shared.constants else []), f"with {source_text(Call('DAG', (), settings), '', 12)} as dag:"]
@@ -406,15 +406,12 @@ def _constants(constants: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _defaults(pipeline: Pipeline) -> Defaults:
+def _defaults(plan: Plan) -> Defaults:
     """The variables that the defaults of each pipeline in the file give to its steps."""
     env: dict[str, frozenset[str]] = {}
-    left = [pipeline]
-    while left:
-        each = left.pop()
+    for each, _ in plan.pipelines:
         env[each.name] = env.get(each.name, frozenset()) | frozenset(each.defaults.env)
-        left += [step.pipeline for step in each.steps.values() if step.pipeline is not None]
-    return Defaults(pipeline.name, env)
+    return Defaults(plan.pipeline.name, env)
 
 
 def _own_imports(dag: Dag) -> dict[tuple[str, str], str]:

@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gpuflow.core.errors import Finding, Where
+from gpuflow.plan import Plan
 from gpuflow.site import Site
 from gpuflow.spec.engine_options.airflow import ROLES, TAG_LENGTH, AirflowDag, AirflowTask
 from gpuflow.spec.engine_options.base import Imported
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.references import every_step
 from gpuflow.spec.step import Step
 from gpuflow.targets.airflow.python_source import Call, Import
 from gpuflow.targets.capabilities import named_steps, refusal
@@ -140,11 +140,10 @@ def datetime_call(moment: datetime, zone: str) -> Call:
 @refusal("GF355", "GF365")
 def refused_options(request: Request) -> Iterator[Finding]:
     """Words that a step cannot have, or that two places contradict."""
-    pipeline = request.pipeline
-    defaults = dag_options(pipeline).default_args or AirflowTask()
-    for name, step in every_step(pipeline):
-        words = task_options(step)
-        where = pipeline.where_step(name, "engines", "airflow") if name in pipeline.steps else pipeline.where("steps")
+    plan, defaults = request.plan, dag_options(request.pipeline).default_args or AirflowTask()
+    for each in plan.steps:
+        name, step, words = each.name, each.step, task_options(each.step)
+        where = each.where("engines", "airflow") if each.parent is None else plan.pipeline.where("steps")
         if step.approval is not None:
             vain = [word for word in AirflowTask.OF_PODS if getattr(words, word) is not None]
             if vain:
@@ -157,25 +156,24 @@ def refused_options(request: Request) -> Iterator[Finding]:
             if missing:
                 text = f'step "{name}" has no container "{missing[0]}" whose log could be copied (container_logs)'
                 yield Finding("GF355", text, where, f"known here: {', '.join(known)}; or write true for all of them")
-    yield from _other_clusters(pipeline, defaults)
-    yield from _roles_inside(pipeline)
+    yield from _other_clusters(plan, defaults)
+    yield from _roles_inside(plan)
 
 
-def _roles_inside(pipeline: Pipeline) -> Iterator[Finding]:
+def _roles_inside(plan: Plan) -> Iterator[Finding]:
     """Setups and teardowns of sub-pipelines: what comes after the sub-pipeline would wait for them."""
-    for name, step in pipeline.steps.items():
-        if step.pipeline is not None and any(
-            getattr(task_options(inner), word) is not None for _, inner in every_step(step.pipeline) for word in ROLES
-        ):
-            text = f'the sub-pipeline "{name}" has setups or teardowns'
-            hint = "write these steps in the pipeline itself"
-            yield Finding("GF365", text, pipeline.where("steps", name, "pipeline"), hint)
+    inside = [each for each in plan.steps if each.parent is not None]
+    with_roles = [each for each in inside if any(getattr(task_options(each.step), word) is not None for word in ROLES)]
+    for name in dict.fromkeys(each.name.partition(".")[0] for each in with_roles):
+        text = f'the sub-pipeline "{name}" has setups or teardowns'
+        where = plan.pipeline.where("steps", name, "pipeline")
+        yield Finding("GF365", text, where, "write these steps in the pipeline itself")
 
 
-def stock_refusals(pipeline: Pipeline) -> Iterator[Finding]:
+def stock_refusals(plan: Plan) -> Iterator[Finding]:
     """Words that the stock operator takes and does not keep."""
-    defaults = dag_options(pipeline).default_args
-    names = tuple(name for name, step in every_step(pipeline) if task_options(step).container_logs is not None)
+    pipeline, defaults = plan.pipeline, dag_options(plan.pipeline).default_args
+    names = tuple(each.name for each in plan.steps if task_options(each.step).container_logs is not None)
     if names or (defaults is not None and defaults.container_logs is not None):
         whose = f" ({named_steps(names)})" if names else ""
         text = f"airflow --standalone does not support engines.airflow.container_logs{whose}: "
@@ -187,14 +185,15 @@ def stock_refusals(pipeline: Pipeline) -> Iterator[Finding]:
 CLUSTER = ("kubernetes_conn_id", "in_cluster", "cluster_context", "config_file")
 
 
-def _other_clusters(pipeline: Pipeline, defaults: AirflowTask) -> Iterator[Finding]:
+def _other_clusters(plan: Plan, defaults: AirflowTask) -> Iterator[Finding]:
     """Volumes of the run and its limit on pods are kept in one cluster."""
+    pipeline = plan.pipeline
     if not pipeline.claims and pipeline.parallel is None:
         return
     elsewhere = tuple(
-        name
-        for name, step in every_step(pipeline)
-        if any(getattr(task_options(step), word) not in (None, getattr(defaults, word)) for word in CLUSTER)
+        each.name
+        for each in plan.steps
+        if any(getattr(task_options(each.step), word) not in (None, getattr(defaults, word)) for word in CLUSTER)
     )
     if elsewhere:
         what = "claims" if pipeline.claims else "parallel"
@@ -224,21 +223,17 @@ def kept_assets(step: Step, site: Site | None, home: str) -> dict[str, str]:
 
 @refusal("GF355")
 def asset_refusals(request: Request) -> Iterator[Finding]:
-    return refused_assets(request.pipeline, request.site)
-
-
-def refused_assets(pipeline: Pipeline, site: Site | None = None) -> Iterator[Finding]:
     """Locations with which Airflow would not load the DAG."""
-    for uri, what, where in _assets(pipeline, site, pipeline.name):
+    for uri, what, where in _assets(request.plan, request.site):
         fault = _asset_fault(uri)
         if fault is not None:
             shown = uri if len(uri) <= 60 else f"{uri[:57]}…"
             yield Finding("GF355", f'{what}: "{shown}" is no asset of Airflow: {fault[0]}', where, fault[1])
 
 
-def has_assets(pipeline: Pipeline) -> bool:
+def has_assets(plan: Plan) -> bool:
     """Whether any location that the pipeline itself names becomes an asset."""
-    return next(_assets(pipeline, None, ""), None) is not None
+    return next(_assets(plan, None), None) is not None
 
 
 def _asset_fault(uri: str) -> tuple[str, str] | None:
@@ -254,21 +249,19 @@ def _asset_fault(uri: str) -> tuple[str, str] | None:
     return ("the scheme airflow is its own", "use another scheme") if scheme == "airflow" else None
 
 
-def _assets(pipeline: Pipeline, site: Site | None, home: str) -> Iterator[tuple[str, str, Where]]:
+def _assets(plan: Plan, site: Site | None) -> Iterator[tuple[str, str, Where]]:
+    pipeline = plan.pipeline
     for index, uri in enumerate(pipeline.on_data):
         yield uri, "on_data", pipeline.where("on_data", index)
     defaults = dag_options(pipeline).default_args
     for word in ASSETS:
         for index, uri in enumerate(getattr(defaults, word, None) or ()):
             yield uri, f"default_args.{word}", pipeline.where("engines", "airflow", "default_args", word, index)
-    for name in (*pipeline.steps, *pipeline.exit):
-        step = pipeline.effective(name)
+    for each in plan.steps:
+        step, name = each.step, each.own_name
         for word in ASSETS:
             for index, uri in enumerate(getattr(task_options(step), word) or ()):
-                where = pipeline.where_step(name, "engines", "airflow", word, index)
-                yield uri, f'step "{name}": {word}', where
-        for output, uri in kept_assets(step, site, f"{home}/{name}").items():
+                yield uri, f'step "{name}": {word}', each.where("engines", "airflow", word, index)
+        for output, uri in kept_assets(step, site, f"{pipeline.name}/{each.name.replace('.', '/')}").items():
             what = "the uri of an output" if step.outputs[output].uri is not None else "runtime.artifacts of the site"
-            yield uri, f'step "{name}": {what}', pipeline.where_step(name, "outputs")
-        if step.pipeline is not None:
-            yield from _assets(step.pipeline, site, f"{home}/{name}")
+            yield uri, f'step "{name}": {what}', each.where("outputs")

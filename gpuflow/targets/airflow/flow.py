@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from gpuflow.graph.order import order
+from gpuflow.plan import PlannedStep
 from gpuflow.spec import references
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.engine_options.rules import setups
@@ -24,8 +26,8 @@ class Task:
     """One step where it stands."""
 
     scope: Scope
-    name: str
-    step: Step
+    planned: PlannedStep
+    """Of a mark, the step that the sub-pipeline is."""
     after: tuple[str, ...] = ()
     """Full ids of the tasks it waits for."""
     when: Any = None
@@ -38,6 +40,14 @@ class Task:
     """It is no step but the beginning or the end of the sub-pipeline it stands in."""
     skippable: bool = False
     """It may end skipped."""
+
+    @property
+    def step(self) -> Step:
+        return self.planned.step
+
+    @cached_property
+    def name(self) -> str:
+        return self.planned.own_name if self.mark is None else _mark(self.scope, self.mark)
 
     @property
     def id(self) -> str:
@@ -64,7 +74,7 @@ class Task:
     @property
     def lists_items(self) -> bool:
         """Whether its items are only known when the run is under way, so that a task of its own lists them first."""
-        return self.name in self.scope.pipeline.steps and self.scope.has_own_list(self.name)
+        return self.mark is None and self.planned.section == "steps" and self.scope.has_own_list(self.name)
 
 
 def tasks_of(scope: Scope) -> list[Task]:
@@ -87,26 +97,28 @@ def _tasks_after_skipped(ids: tuple[str, ...], found: Mapping[str, Task]) -> Ite
             yield from _tasks_after_skipped(task.after, found)
 
 
-def limits_of(scope: Scope, name: str) -> list[tuple[int, str, dict[str, list[str]]]]:
+def limits_of(task: Task) -> list[tuple[int, str, dict[str, list[str]]]]:
     """What bounds the pods of a step beside its own fan-out: how many, of which group, and per or of which items."""
     limits: list[tuple[int, str, dict[str, list[str]]]] = []
-    root = scope.root
     keys: list[str] = []
-    for depth, part in enumerate(scope.group):
-        step = root.steps[part]
-        group = ".".join(scope.group[: depth + 1])
-        own = [f"{group}.{key}" for key in step.for_each or ()]
-        if step.parallel is not None:
-            limits.append((step.parallel, group, {"items": [*keys, *own]}))
+    for each in _steps_around(task.planned):
+        own = [f"{each.name}.{key}" for key in each.step.for_each or ()]
+        if each.step.parallel is not None:
+            limits.append((each.step.parallel, each.name, {"items": [*keys, *own]}))
         keys += own
-        assert step.pipeline is not None
-        root = step.pipeline
-        if root.parallel is not None:
-            limits.append((root.parallel, group, {"per": list(keys)} if keys else {}))
-    step = scope.pipeline.effective(name)
-    if step.parallel is not None and scope.keys:
-        limits.append((step.parallel, scope.task_id(name), {"per": list(scope.keys)}))
+        assert each.step.pipeline is not None
+        if (most := each.step.pipeline.parallel) is not None:
+            limits.append((most, each.name, {"per": list(keys)} if keys else {}))
+    if task.step.parallel is not None and task.scope.keys:
+        limits.append((task.step.parallel, task.id, {"per": list(task.scope.keys)}))
     return limits
+
+
+def _steps_around(planned: PlannedStep) -> Iterator[PlannedStep]:
+    """The steps whose sub-pipelines a step stands in, the outermost first."""
+    if planned.parent is not None:
+        yield from _steps_around(planned.parent)
+        yield planned.parent
 
 
 def deadlines_of(scope: Scope) -> list[tuple[str, Duration, Any]]:
@@ -115,20 +127,20 @@ def deadlines_of(scope: Scope) -> list[tuple[str, Duration, Any]]:
     Airflow's own `dagrun_timeout` would leave out the exit steps, and leave pods behind.
     """
     found: list[tuple[str, Duration, Any]] = []
-    while scope.outer is not None:
-        if (limit := _time_limit(scope.outer, scope.group[-1])) is not None:
+    while scope.parent is not None and scope.outer is not None:
+        if (limit := _time_limit(scope.parent)) is not None:
             same = {"items": scope.lister, "same": list(scope.keys)} if scope.keys else {}
             begun = Call("output", (scope.task_id(_mark(scope, "begin")), "return_value", "float"), same)
-            found.append((".".join(scope.group), limit, begun))
+            found.append((scope.parent.name, limit, begun))
         scope = scope.outer
     if scope.pipeline.deadline is not None:
         found.append(("", scope.pipeline.deadline, None))
     return found[::-1]
 
 
-def _time_limit(scope: Scope, name: str) -> Duration | None:
+def _time_limit(planned: PlannedStep) -> Duration | None:
     """How long a sub-pipeline may take: its own deadline, or the timeout of the step that it is."""
-    step = scope.pipeline.steps[name]
+    step = planned.step
     assert step.pipeline is not None
     limits = [limit for limit in (step.timeout, step.pipeline.deadline) if limit is not None]
     return min(limits, key=lambda limit: limit.seconds, default=None)
@@ -142,47 +154,49 @@ def _mark(scope: Scope, mark: Literal["begin", "end"]) -> str:
 
 def _scope_tasks(scope: Scope, before: tuple[str, ...], gate: Any) -> Iterator[Task]:
     """The tasks of one scope. `before`: what its first steps wait for; `gate`: whether it has begun at all."""
-    pipeline = scope.pipeline
-    needs, followers = scope.needs, references.edges(pipeline)
-    skippable = references.may_be_skipped(pipeline)
+    skippable = references.may_be_skipped(scope.pipeline)
     ends: dict[str, tuple[str, ...]] = {}
-    for name in order(followers):
-        step = pipeline.effective(name)
-        after = tuple(dict.fromkeys(end for need in needs[name] for end in ends[need])) or before
+    for name in order(scope.followers):
+        planned, step = scope.steps[name], scope.steps[name].step
+        after = tuple(dict.fromkeys(end for need in planned.own_needs for end in ends[need])) or before
         condition = None if step.when is None else scope.condition(step.when, name)
         condition = None if condition is True else condition
         anyway = step.if_skipped == "run"
         # In a flattened sub-pipeline the lists of items say what runs.
-        task = Task(scope, name, step, after, condition, anyway, gate if anyway and not scope.keys else None)
+        task = Task(scope, planned, after, condition, anyway, gate if anyway and not scope.keys else None)
         if step.pipeline is None:
             ends[name] = (task.id,)
             yield task
             continue
-        inside = list(_sub_pipeline(task, gate, name in skippable or anyway, bool(followers[name])))
+        inside = list(_sub_pipeline(task, gate, name in skippable or anyway, bool(scope.followers[name])))
         yield from inside
-        followed = {need for inner in inside for need in inner.after}
-        ends[name] = tuple(inner.id for inner in inside if inner.id not in followed)
+        ends[name] = _last_tasks(inside)
+
+
+def _last_tasks(tasks: list[Task]) -> tuple[str, ...]:
+    """The tasks that no other one of them waits for."""
+    followed = {need for task in tasks for need in task.after}
+    return tuple(task.id for task in tasks if task.id not in followed)
 
 
 def _sub_pipeline(task: Task, gate: Any, may_be_skipped: bool, has_followers: bool) -> Iterator[Task]:
     """A sub-pipeline: the list of its items or the mark of its beginning, its tasks, and where needed its end."""
-    scope, step = task.scope.scope_of(task.name), task.step
-    after, timed = task.after, _time_limit(task.scope, task.name) is not None
+    scope, planned = task.scope.scope_of(task.name), task.planned
+    after, timed = task.after, _time_limit(planned) is not None
     if task.scope.opens_list(task.name):
         # The list is a task too: it takes the condition, and the steps inside run for what it lists.
         yield task
-        after, gate, task = (task.id,), Call("began", (task.id,)), Task(scope, "", step)
+        after, gate, task = (task.id,), Call("began", (task.id,)), Task(scope, planned)
     if timed or (may_be_skipped and not scope.keys):
-        begin = replace(task, scope=scope, name=_mark(scope, "begin"), mark="begin", after=after)
+        begin = replace(task, scope=scope, mark="begin", after=after)
         yield begin
         after, gate = (begin.id,), gate if scope.keys else Call("began", (begin.id,))
     inner = list(_scope_tasks(scope, after, gate))
     yield from inner
-    followed = {need for one in inner for need in one.after}
-    lasts = tuple(one.id for one in inner if one.id not in followed)
+    lasts = _last_tasks(inner)
     if has_followers and not set(lasts).isdisjoint(_skippable_tasks(inner)):
         # What stands after a sub-pipeline runs although one of its last steps had nothing to do.
-        yield Task(scope, _mark(scope, "end"), step, lasts, None, True, gate, mark="end")
+        yield Task(scope, planned, lasts, None, True, gate, mark="end")
 
 
 def _skippable_tasks(tasks: list[Task]) -> set[str]:

@@ -6,13 +6,14 @@ cluster could not start.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gpuflow.core import printable
-from gpuflow.plan import PlannedStep, planned_step, supervision_of
-from gpuflow.pod import Engine, pod_of
+from gpuflow.pod import Engine
+from gpuflow.pod.build import MadePod, made_pod
 from gpuflow.pod.gang_kinds import DEFAULT
-from gpuflow.pod.later_attempts import off_spot, on_demand_fields
+from gpuflow.pod.later_attempts import on_demand_fields
 from gpuflow.pod.launcher import launcher_for
 from gpuflow.pod.placement import devices_of_step
 from gpuflow.pod.volumes import run_claim_volume
@@ -41,35 +42,33 @@ def slots(step: Step, site: Site) -> dict[str, int]:
     return {pool_name(resource): count for resource, count in devices_of_step(step, site).items()}
 
 
-def pod_data(scope: Scope, name: str, site: Site, *, leads: bool = False) -> dict[str, Any]:
+def _pod_data(task: Task, *, leads: bool = False) -> tuple[dict[str, Any], MadePod]:
     """`metadata` and `spec` of a step's pod, with calls where the values of a run belong. `leads`: of its leader."""
-    return _pod_data(scope, planned_step(scope.pipeline, name, site), leads=leads)
-
-
-def _pod_data(scope: Scope, planned: PlannedStep, *, leads: bool) -> dict[str, Any]:
+    scope, planned = task.scope, task.planned
     marks = Marks(scope)
     # The ranks of a gang leave their outputs in rank 0's last words, and none to Airflow.
     is_rank = planned.step.gang is not None
     out = Engine(FACTS.supervisor, FACTS.outputs_dir, scope.within)
     engine = Engine(within=scope.within, leads=leads) if is_rank else out
-    pod: dict[str, Any] = marks.replace(pod_of(planned, marks, engine))
+    pod_made = made_pod(planned, marks, engine)
+    pod: dict[str, Any] = marks.replace(pod_made.manifest)
     if (copies := scope.copies()) and planned.supervision.is_supervised:
         _add_item_arguments(pod["spec"]["containers"][0]["command"], copies)
     made = {run_claim_volume(claim): claim for claim in scope.pipeline.claims}
     for volume in pod["spec"].get("volumes", ()):
         if volume["name"] in made:
             volume["persistentVolumeClaim"]["claimName"] = Call("claim", (claim_stem(scope, made[volume["name"]]),))
-    return pod
+    return pod, pod_made
 
 
-def launcher_data(scope: Scope, name: str, site: Site) -> dict[str, Any]:
+def _launcher_data(task: Task) -> dict[str, Any]:
     """The pod that looks after a gang where the stock operator makes it, with the gang in its command.
 
     Nobody owns the gang: the loss of this pod leaves it to the next try, which finds it.
     """
-    marks, planned = Marks(scope), planned_step(scope.pipeline, name, site)
-    engine = Engine(FACTS.supervisor, FACTS.outputs_dir, scope.within)
-    pod = launcher_for(planned, marks, engine, lambda text: MARK in text, owner="none")
+    marks = Marks(task.scope)
+    engine = Engine(FACTS.supervisor, FACTS.outputs_dir, task.scope.within)
+    pod = launcher_for(task.planned, marks, engine, lambda text: MARK in text, owner="none")
     replaced: dict[str, Any] = marks.replace(pod)
     return replaced
 
@@ -94,13 +93,6 @@ def claim_stem(scope: Scope, claim: str) -> str:
     return "-".join((*scope.group, claim)) if scope.group else f"{scope.pipeline.name}-{claim}"
 
 
-def on_demand(scope: Scope, name: str, site: Site, *, leads: bool = False) -> dict[str, Any]:
-    """The fields of the pod's spec that are different when the step no longer runs on spot; None: not there."""
-    planned = planned_step(scope.pipeline, name, site)
-    first, plain = (_pod_data(scope, each, leads=leads) for each in (planned, off_spot(planned)))
-    return on_demand_fields(first["spec"], plain["spec"])
-
-
 LOST_WORKERS = Name("LOST_WORKERS")
 LAUNCHER_TRIES: dict[str, Any] = {"retries": 3, "retry_delay": Call("timedelta", (), {"seconds": 10})}
 """Of the pod that looks after a gang: one that was taken away finds its gang again. The budgets are its own matter."""
@@ -118,12 +110,17 @@ def operator(task: Task, request: Request, items: Any = None) -> Any:
         return Call(name, (), named)
     if task.step.parallel is not None and not task.scope.keys:
         named["max_active_tis_per_dagrun"] = task.step.parallel
-    if name != "Approve" and "retries" not in named:
-        # The scheduler reads the retries of a mapped task here; of any other the operator says them itself.
-        failures = named.setdefault("failures", 0)
-        named["retries"] = Infix("+", failures, LOST_WORKERS) if failures else LOST_WORKERS
+    if name != "Approve":
+        named = with_mapped_retries(named)
     named["map_index_template"] = "{{ task.label }}"
     return Method(Call(f"{name}.partial", (), named), "expand", (), {"item": items})
+
+
+def with_mapped_retries(named: Mapping[str, Any]) -> dict[str, Any]:
+    """The scheduler reads the retries of a mapped task here; of any other the operator says them itself."""
+    failures = named.get("failures", 0)
+    tries = Infix("+", failures, LOST_WORKERS) if failures else LOST_WORKERS
+    return dict(named) if "retries" in named else {**named, "failures": failures, "retries": tries}
 
 
 def _class_of(task: Task, request: Request) -> str:
@@ -141,20 +138,20 @@ def mark(task: Task, items: Any = None) -> Any:
     return Method(Call("Mark.partial", (), named), "expand", (), {"item": items})
 
 
-def item_list(task: Task, task_id: str, site: Site) -> Call:
+def item_list(task: Task, task_id: str) -> Call:
     """The task that lists the items of a fan-out which are only known in the run."""
     scope = task.scope
     named: dict[str, Any] = {"task_id": task_id.rpartition(".")[2]}
     if scope.keys:
         needed = [
             scope.list_id(need)
-            for need in scope.needs[task.name]
+            for need in task.planned.own_needs
             if scope.may_drop_items(need) and task.step.if_skipped != "run"
         ]
         named |= {"within": [scope.lister, *needed], "keys": list(scope.keys)}
     if task.step.for_each:
         named["for_each"] = {scope.item_key(task.name, key): _source(task, key) for key in task.step.for_each}
-        if (task.step.pipeline is not None or supervision_of(task.step, site).keeps_state) and is_dynamic(task.step):
+        if (task.step.pipeline is not None or task.planned.supervision.keeps_state) and is_dynamic(task.step):
             named["distinct"] = True
     return Call("ListItems", (), {**named, **_flow(task)})
 
@@ -198,7 +195,7 @@ def _approval(task: Task) -> dict[str, Any]:
 
 def _deadlines(task: Task) -> dict[str, Any]:
     """The time limits around a step; an exit step runs although the run's time is over."""
-    if task.name in task.scope.pipeline.exit:
+    if task.planned.section == "exit":
         return {}
     found = [_deadline(*each) for each in deadlines_of(task.scope)]
     return {"deadlines": found} if found else {}
@@ -214,7 +211,8 @@ def _deadline(group: str, limit: Duration, begun: Any) -> Call:
 def _container(task: Task, request: Request) -> dict[str, Any]:
     step, scope, site = task.step, task.scope, request.site
     launched = step.gang is not None and request.options_as(AirflowOptions).standalone
-    pod = launcher_data(scope, task.name, site) if launched else pod_data(scope, task.name, site)
+    pod, made = (_launcher_data(task), None) if launched else _pod_data(task)
+    first = made
     named: dict[str, Any] = {}
     if request.namespace is not None:
         named["namespace"] = request.namespace
@@ -223,8 +221,8 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
     if step.gang is not None and not launched:
         named["workers"] = step.gang.workers
         if leads:
-            first = pod_data(scope, task.name, site, leads=True)
-            named["leader"] = Call("Pod", (first["metadata"],), {"spec": first["spec"]})
+            leader, first = _pod_data(task, leads=True)
+            named["leader"] = Call("Pod", (leader["metadata"],), {"spec": leader["spec"]})
         if site.gangs.kind != DEFAULT:
             named["kind"] = site.gangs.kind
         if site.gangs.scheduler is not None:
@@ -239,21 +237,21 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
                 part: {key: str(value) for key, value in amounts.items()} for part, amounts in parts if amounts
             }
     named |= _artifacts(task, request)
-    if step.gang is None and supervision_of(step, site).is_supervised:
+    if step.gang is None and task.planned.supervision.is_supervised:
         named["supervised"] = True
     named |= LAUNCHER_TRIES if launched else budgets(step.retry)
     if step.queue_timeout is not None and not launched:
         named["queue_timeout"] = span(step.queue_timeout)
-    after = step.spot.fallback_after if step.spot is not None and not launched else None
-    if after is not None:
-        plain = on_demand(scope, task.name, site)
-        first_plain = on_demand(scope, task.name, site, leads=True) if leads else plain
+    after = step.spot.fallback_after if step.spot is not None else None
+    if after is not None and made is not None and first is not None:
+        plain = on_demand_fields(made)
+        first_plain = plain if first is made else on_demand_fields(first)
         if plain or first_plain:
             named |= {"fallback_after": after, "on_demand": plain}
         if first_plain != plain:
             named["leader_on_demand"] = first_plain
     whole = [] if request.pipeline.parallel is None else [Call("at_most", (request.pipeline.parallel,))]
-    limits = [*whole, *(Call("at_most", (most, group), by) for most, group, by in limits_of(scope, task.name))]
+    limits = [*whole, *(Call("at_most", (most, group), by) for most, group, by in limits_of(task))]
     if limits:
         named["limits"] = limits
     named |= _deadlines(task)

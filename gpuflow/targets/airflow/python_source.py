@@ -9,7 +9,7 @@ import json
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuflow.core import printable
@@ -258,20 +258,22 @@ def names_in(tree: Any) -> set[str]:
 
 
 def with_parts(tree: Any, made_of: Callable[[Any], Any]) -> Any:
-    """A map or a list with another part for each of its own; anything else as it is."""
+    """A map, a list or a call with another part for each of its own; anything else as it is."""
     if isinstance(tree, dict):
         return {key: made_of(value) for key, value in tree.items()}
-    return [made_of(value) for value in tree] if isinstance(tree, list) else tree
+    if isinstance(tree, list):
+        return [made_of(value) for value in tree]
+    if not isinstance(tree, Call | Method):
+        return tree
+    target = {"target": made_of(tree.target)} if isinstance(tree, Method) else {}
+    args, named = tuple(map(made_of, tree.args)), {key: made_of(value) for key, value in tree.named.items()}
+    return replace(tree, args=args, named=named, **target)
 
 
 def with_names(tree: Any, names: Mapping[tuple[str, str], str]) -> Any:
     """The tree with the names under which the file imports objects."""
     if isinstance(tree, Import):
         return tree.expression(names[tree.module, tree.attribute])
-    if isinstance(tree, Call):
-        return Call(tree.name, tree.args, with_names(dict(tree.named), names))
-    if isinstance(tree, Method):
-        return Method(with_names(tree.target, names), tree.name, tree.args, with_names(dict(tree.named), names))
     return with_parts(tree, lambda part: with_names(part, names))
 
 

@@ -17,6 +17,7 @@ from gpuflow.core.date_format import TIMESTAMP, pieces
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.graph.order import order
 from gpuflow.kubernetes.expansion import escape
+from gpuflow.plan import Plan, PlannedStep
 from gpuflow.spec import expression, references
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
@@ -89,8 +90,9 @@ class Scope:
     its own. `keys` names the items around it, `lister` the task that lists them.
     """
 
-    pipeline: Pipeline
-    group: tuple[str, ...] = ()
+    plan: Plan
+    parent: PlannedStep | None = None
+    """The step whose sub-pipeline it is; None for the whole pipeline."""
     bound: Mapping[str, Any] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
     lister: str | None = None
@@ -99,10 +101,27 @@ class Scope:
     refused: list[Finding] | None = field(default=None, compare=False)
     """Gets what references cannot be, instead of an error at the first; shared with the scopes inside."""
 
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        inner = self.plan.pipeline if self.parent is None else self.parent.step.pipeline
+        assert inner is not None
+        return inner
+
+    @cached_property
+    def group(self) -> tuple[str, ...]:
+        """The task groups around its steps, the outermost first."""
+        return () if self.parent is None else tuple(self.parent.name.split("."))
+
+    @cached_property
+    def steps(self) -> Mapping[str, PlannedStep]:
+        """Its own steps by the names that they have in it, exit steps too."""
+        own = self.plan.steps_by_parent.get("" if self.parent is None else self.parent.name, ())
+        return {each.own_name: each for each in own}
+
     @property
     def root(self) -> Pipeline:
         """The whole pipeline."""
-        return self.pipeline if self.outer is None else self.outer.root
+        return self.plan.pipeline
 
     @property
     def within(self) -> str:
@@ -124,7 +143,8 @@ class Scope:
 
     def scope_of(self, name: str) -> Scope:
         """The scope of the sub-pipeline that step `name` is."""
-        step = self.pipeline.effective(name)
+        planned = self.steps[name]
+        step = planned.step
         assert step.pipeline is not None
         bound = {
             key: self.node(value, name) if isinstance(value, ParamRef | OutputRef | ItemRef) else value
@@ -134,7 +154,7 @@ class Scope:
             bound.setdefault(key, param.default)
         keys = (*self.keys, *(self.item_key(name, key) for key in step.for_each or ()))
         lister = self.list_id(name) if self.opens_list(name) else self.lister
-        return Scope(step.pipeline, (*self.group, name), bound, keys, lister, self, self.refused)
+        return Scope(self.plan, planned, bound, keys, lister, self, self.refused)
 
     def opens_list(self, name: str) -> bool:
         """Whether the sub-pipeline that step `name` is runs for items of its own, or for some of those around it."""
@@ -160,9 +180,11 @@ class Scope:
         return bool(step.for_each) or self.may_drop_items(name)
 
     @cached_property
-    def needs(self) -> Mapping[str, Sequence[str]]:
-        """What each step waits for."""
-        return references.upstream(self.pipeline)
+    def followers(self) -> Mapping[str, Sequence[str]]:
+        """For each step but exit steps, the steps that wait for it."""
+        return references.edges(
+            self.pipeline, {name: each.own_needs for name, each in self.steps.items() if each.section == "steps"}
+        )
 
     def may_drop_items(self, name: str) -> bool:
         """Whether a step inside a flattened sub-pipeline may leave out some of the items around it."""
@@ -171,9 +193,9 @@ class Scope:
     @cached_property
     def _steps_that_drop(self) -> frozenset[str]:
         found: set[str] = set()
-        for name in order(references.edges(self.pipeline)):
-            step = self.pipeline.steps[name]
-            drops = step.if_skipped != "run" and not found.isdisjoint(self.needs[name])
+        for name in order(self.followers):
+            step = self.steps[name].step
+            drops = step.if_skipped != "run" and not found.isdisjoint(self.steps[name].own_needs)
             if step.when is not None or is_dynamic(step) or drops:
                 found.add(name)
         return frozenset(found)

@@ -18,9 +18,8 @@ from typing import Any, Final
 
 from gpuflow.core.cron import parse
 from gpuflow.core.errors import Finding, Problem, Where, rule
-from gpuflow.plan import PlannedStep, supervision_of, writes_xcom
+from gpuflow.plan import PlannedStep, writes_xcom
 from gpuflow.pod.gang_kinds import SPELLINGS, Refusal, refusals_of
-from gpuflow.site import Site
 from gpuflow.spec.engine_options.rules import setups, teardowns
 from gpuflow.spec.params import text_of
 from gpuflow.spec.schedule import has_rules, missing_rules_problem, zone_of
@@ -170,8 +169,8 @@ def _clock_changes(zone: str) -> Iterator[tuple[datetime, datetime]]:
 def fan_outs(request: Request) -> Iterator[Finding]:
     """References that a copy cannot have, then equal items."""
     if any(planned.step.for_each for planned in request.plan.steps):
-        scope = Scope(request.pipeline, refused=[])
-        twins = list(_scope_findings(scope, request.site))
+        scope = Scope(request.plan, refused=[])
+        twins = list(_scope_findings(scope))
         yield from scope.refused or ()
         yield from twins
 
@@ -181,7 +180,7 @@ def setups_unwatched(request: Request) -> Iterator[Problem]:
     """What runs at the end would have to follow the setup itself, and Airflow lets it follow on success alone."""
     pipeline = request.pipeline
     starts = setups(pipeline)
-    for name in tasks_to_watch(tasks_of(Scope(pipeline)), teardowns(pipeline)) if starts else ():
+    for name in tasks_to_watch(tasks_of(Scope(request.plan)), teardowns(pipeline)) if starts else ():
         if name in starts:
             text = f'no step that is sure to run follows the setup "{name}"'
             hint = "let a step without a condition need it, and the teardown need that step"
@@ -241,19 +240,18 @@ def intervals(request: Request) -> Iterator[Finding]:
         )
 
 
-def _scope_findings(scope: Scope, site: Site) -> Iterator[Finding]:
+def _scope_findings(scope: Scope) -> Iterator[Finding]:
     """Equal items; what references cannot be is kept by the scope."""
-    pipeline = scope.pipeline
-    for name in (*pipeline.steps, *pipeline.exit):
-        step = pipeline.effective(name)
+    for name, planned in scope.steps.items():
+        step = planned.step
         for _, ref in step.references():
             if isinstance(ref, OutputRef):
                 scope.node(ref, name)
-        by_item = step.pipeline is not None or supervision_of(step, site).keeps_state
+        by_item = step.pipeline is not None or planned.supervision.keeps_state
         if by_item and step.for_each and scope.has_own_list(name):
-            yield from equal_items(name, step.for_each, pipeline.where("steps", name, "for_each"))
+            yield from equal_items(name, step.for_each, planned.where("for_each"))
         if step.pipeline is not None:
-            yield from _scope_findings(scope.scope_of(name), site)
+            yield from _scope_findings(scope.scope_of(name))
 
 
 def equal_items(name: str, sources: Mapping[str, Any], where: Where | None = None) -> Iterator[Finding]:
@@ -283,7 +281,7 @@ def standalone_losses(request: Request) -> Iterator[Loss | Finding]:
     for loss in construct_losses(request.pipeline, table, "airflow --standalone", optional=False, counts=counts):
         if loss.construct in STANDALONE_CANNOT:
             yield loss
-    yield from stock_refusals(request.pipeline)
+    yield from stock_refusals(request.plan)
 
 
 REFUSALS: Final[tuple[RefusalRule[Request], ...]] = (

@@ -26,10 +26,9 @@ from typing import Any
 
 from gpuflow.core.errors import Finding, Where
 from gpuflow.kubernetes.expansion import escape
+from gpuflow.plan import Plan
 from gpuflow.spec.engine_options.airflow import AirflowTask
 from gpuflow.spec.params import text_of
-from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.references import every_step
 from gpuflow.spec.rules.file_rules import XCOM_RETURN_KEY
 from gpuflow.targets.airflow.dag import Dag
 from gpuflow.targets.airflow.engine_options import has_assets
@@ -301,21 +300,18 @@ def for_version(dag: Dag, version: str | None) -> Dag:
 
 
 def _rewritten(tree: Any, is_2: bool) -> Any:
-    if isinstance(tree, Call):
-        named = {key: _rewritten(value, is_2) for key, value in tree.named.items()}
-        if "retry_exponential_backoff" in named:  # before 3.2 delays double, or they do not grow
-            named["retry_exponential_backoff"] = True
-        if tree.name == "ApprovalOperator" and "response_timeout" in named:
-            # Its older provider has no other word for it, and newer ones still understand this one.
-            named = {"execution_timeout" if key == "response_timeout" else key: named[key] for key in named}
-        return Call(tree.name, tuple(_rewritten(arg, is_2) for arg in tree.args), named)
-    if isinstance(tree, Method):
-        named = {key: _rewritten(value, is_2) for key, value in tree.named.items()}
-        args = tuple(_rewritten(arg, is_2) for arg in tree.args)
-        return Method(_rewritten(tree.target, is_2), tree.name, args, named)
-    if isinstance(tree, str) and is_2:
-        return tree.replace(SCHEDULED_TIME, SCHEDULED_IN_2)
-    return with_parts(tree, lambda part: _rewritten(part, is_2))
+    if isinstance(tree, str):
+        return tree.replace(SCHEDULED_TIME, SCHEDULED_IN_2) if is_2 else tree
+    tree = with_parts(tree, lambda part: _rewritten(part, is_2))
+    if not isinstance(tree, Call):
+        return tree
+    named = dict(tree.named)
+    if "retry_exponential_backoff" in named:  # before 3.2 delays double, or they do not grow
+        named["retry_exponential_backoff"] = True
+    if tree.name == "ApprovalOperator":
+        # Its older provider has no other word for it, and newer ones still understand this one.
+        named = {"execution_timeout" if key == "response_timeout" else key: named[key] for key in named}
+    return replace(tree, named=named)
 
 
 @refusal("GF370")
@@ -334,12 +330,12 @@ def older_refusals(request: Request) -> Iterator[Finding]:
         yield Finding("GF370", text, hint="add --standalone: a file with stock operators alone")
         return
     if version in OLDER:
-        yield from _not_there(request.pipeline, version)
+        yield from _not_there(request.plan, version)
 
 
-def _not_there(pipeline: Pipeline, version: str) -> Iterator[Finding]:
-    for name, step in every_step(pipeline):
-        where = pipeline.where_step(name.split(".")[0])
+def _not_there(plan: Plan, version: str) -> Iterator[Finding]:
+    for each in plan.steps:
+        name, step, where = each.name, each.step, plan.where(each.name)
         if step.approval is not None and version != "3.1":
             hint = "Airflow asks people from 3.1 on"
             yield Finding("GF370", f'step "{name}": Airflow {version} has no approvals', where, hint)
@@ -347,6 +343,6 @@ def _not_there(pipeline: Pipeline, version: str) -> Iterator[Finding]:
         if backoff is not None and backoff.factor not in (1, 2):
             text = f'step "{name}": delays of Airflow {version} double or stay, and cannot grow by {backoff.factor:g}'
             yield Finding("GF370", text, where, "write backoff: {factor: 2}")
-    if version.startswith("2.") and has_assets(pipeline):
+    if version.startswith("2.") and has_assets(plan):
         text = f"Airflow {version} knows no assets, which on_data and artifacts with a fixed uri become"
-        yield Finding("GF370", text, Where(pipeline.source.file), "start it by a schedule, or use Airflow 3")
+        yield Finding("GF370", text, Where(plan.pipeline.source.file), "start it by a schedule, or use Airflow 3")

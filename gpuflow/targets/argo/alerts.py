@@ -27,7 +27,7 @@ from gpuflow.pod.engine_containers import RESTRICTED
 from gpuflow.pod.launcher import role_and_binding
 from gpuflow.runtime.base.outcomes import EXIT_FINAL
 from gpuflow.site import Site
-from gpuflow.site.policy import alerts_of
+from gpuflow.site.model import alerts_of
 from gpuflow.spec.notify import Alert, SecretValue
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.argo.engine_options import token_of

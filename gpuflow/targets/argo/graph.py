@@ -20,26 +20,22 @@ from gpuflow.targets.argo.loops import (
     is_quoted,
     is_static,
     is_written,
-    item_reading,
     loop,
     loop_template,
     needs_template,
+    scope_of,
     with_exports,
 )
 from gpuflow.targets.argo.references import (
-    NO_DEFAULTS,
     PLAIN_TYPES,
     Defaults,
     Inputs,
     RunFacts,
-    argument,
-    checked_number,
+    Scope,
     condition,
     percent_encoded,
     percent_encoded_text,
     safe_value,
-    task_reader,
-    text_value,
     typed_list,
     typed_value,
     unquoted_item,
@@ -98,7 +94,7 @@ class Templates:
             task = {
                 "name": each.name,
                 "template": title,
-                "arguments": _arguments(pipeline, inputs, step, nested=False, static=True, ending=True),
+                "arguments": _arguments(pipeline, inputs, step, Scope(), ending=True),
                 "when": _exit_condition(pipeline, step),
             }
             tasks.append({key: value for key, value in task.items() if value})
@@ -127,23 +123,18 @@ class Templates:
         step, name, pipeline, nested = each.step, each.own_name, each.pipeline, each.parent is not None
         place = len(self.found)
         title, inputs = self._step(each, prefix, wanted)
-        defaults = skipped_outputs(pipeline) if step.if_skipped == "run" else NO_DEFAULTS
+        scope = scope_of(step, nested=nested, defaults=skipped_outputs(pipeline) if step.if_skipped == "run" else {})
         task: dict[str, Any] = {
             "name": name,
             "template": title,
             "depends": _depends(each.own_needs, step),
-            "when": _condition(pipeline, step, nested=nested, defaults=defaults),
-            "arguments": with_place(
-                _arguments(pipeline, inputs, step, nested=nested, static=is_static(step), defaults=defaults),
-                place_of(each, self.plan),
-            ),
-            **loop(step, nested=nested, defaults=defaults),
+            "when": _condition(pipeline, step, scope),
+            "arguments": with_place(_arguments(pipeline, inputs, step, scope), place_of(each, self.plan)),
+            **loop(step, scope),
         }
         if needs_template(name, step, wanted):
             around = self.names.claim(f"{title}-loop")
-            template, task = loop_template(
-                pipeline, name, task, around, nested=nested, wanted=wanted, defaults=defaults
-            )
+            template, task = loop_template(pipeline, name, task, around, scope, wanted)
             self.found.insert(place, template)
         if is_late(name, step, wanted):
             template, task = export_template(name, step, task, self.names.claim(f"{title}-export"))
@@ -165,11 +156,10 @@ def skipped_outputs(pipeline: Pipeline) -> Defaults:
     return found
 
 
-def _condition(pipeline: Pipeline, step: Step, *, nested: bool, defaults: Defaults) -> str | None:
+def _condition(pipeline: Pipeline, step: Step, scope: Scope) -> str | None:
     if step.when is None:
         return None
-    read = item_reading(step, nested=nested, defaults=defaults)
-    return f"{{{{={condition(step.when, condition_types(pipeline, step), read)}}}}}"
+    return f"{{{{={condition(step.when, condition_types(pipeline, step), scope.read)}}}}}"
 
 
 STATUS = {"failure": "!= Succeeded", "success": "== Succeeded"}
@@ -180,10 +170,9 @@ def _exit_condition(pipeline: Pipeline, step: Step) -> str | None:
     by_status = STATUS.get(step.on or "")
     if step.when is None:
         return f"{{{{workflow.status}}}} {by_status}" if by_status else None
-    read = task_reader(nested=False, single_item=False)
 
     def read_exported(ref: Ref, kind: str) -> str:
-        return exported_value(pipeline, ref) if isinstance(ref, OutputRef) else read(ref, kind)
+        return exported_value(pipeline, ref) if isinstance(ref, OutputRef) else Scope().read(ref, kind)
 
     own = condition(step.when, condition_types(pipeline, step), read_exported)
     if not by_status:
@@ -206,48 +195,35 @@ def _call_parameters(step: Step) -> dict[str, Any]:
 
 
 def _arguments(
-    pipeline: Pipeline,
-    inputs: Inputs,
-    step: Step,
-    *,
-    nested: bool,
-    static: bool,
-    ending: bool = False,
-    defaults: Defaults = NO_DEFAULTS,
+    pipeline: Pipeline, inputs: Inputs, step: Step, scope: Scope, *, ending: bool = False
 ) -> dict[str, Any] | None:
-    """Values for the template's inputs: safe text for containers, carried text for a sub-pipeline's parameters."""
-    single = len(step.for_each or ()) == 1
-    parameters: dict[str, str] = {}
+    """Values for the template's inputs: safe text for containers, carried text for a sub-pipeline's parameters.
+
+    `ending`: of an exit step, which reads what was exported."""
+    static, parameters = is_static(step), dict[str, str]()
     for name, ref in sorted(inputs.used.items()):
-        written = static and isinstance(ref, ItemRef)  # the list itself was written safely
+        kind = reference_type(pipeline, step, ref)
         if ending and isinstance(ref, OutputRef):
             value = _reference_text(pipeline, ref, exported_value(pipeline, ref))
-            kind = reference_type(pipeline, step, ref)
             parameters[name] = f"{{{{={typed_value(value, kind, ref)}}}}}" if kind in PLAIN_TYPES else safe_value(value)
-        elif isinstance(ref, ItemRef) and static and not single and is_quoted(step, ref.name):
-            parameters[name] = unquoted_item(ref.name)
-        elif written:
-            parameters[name] = argument(ref, nested=nested, single_item=single)
-        elif (kind := reference_type(pipeline, step, ref)) in PLAIN_TYPES:
-            parameters[name] = checked_number(ref, kind, nested=nested, single_item=single, defaults=defaults)
+        elif isinstance(ref, ItemRef) and static:  # the list itself was written safely
+            quoted = not scope.single_item and is_quoted(step, ref.name)
+            parameters[name] = unquoted_item(ref.name) if quoted else scope.argument(ref)
+        elif kind in PLAIN_TYPES:
+            parameters[name] = scope.checked_number(ref, kind)
         else:
-            text = text_value(ref, nested=nested, single_item=single, defaults=defaults)
-            parameters[name] = safe_value(_reference_text(pipeline, ref, text))
+            parameters[name] = safe_value(_reference_text(pipeline, ref, scope.text(ref)))
     for name, value in _call_parameters(step).items():
         assert step.pipeline is not None
         kind = step.pipeline.params[name].type
         if not isinstance(value, ParamRef | OutputRef | ItemRef):
             parameters[name] = text_of(value) if kind in PLAIN_TYPES else percent_encoded_text(text_of(value))
         elif kind not in PLAIN_TYPES:
-            text = text_value(value, nested=nested, single_item=single, defaults=defaults)
-            parameters[name] = percent_encoded(_reference_text(pipeline, value, text))
+            parameters[name] = percent_encoded(_reference_text(pipeline, value, scope.text(value)))
         elif static and isinstance(value, ItemRef):
-            parameters[name] = argument(value, nested=nested, single_item=single)
+            parameters[name] = scope.argument(value)
         else:
-            declared = reference_type(pipeline, step, value)
-            parameters[name] = checked_number(
-                value, kind, nested=nested, single_item=single, defaults=defaults, declared=declared
-            )
+            parameters[name] = scope.checked_number(value, kind, reference_type(pipeline, step, value))
     pairs = [{"name": name, "value": value} for name, value in parameters.items()]
     return {"parameters": pairs} if pairs else None
 
@@ -266,7 +242,7 @@ def _nested_outputs(pipeline: Pipeline) -> dict[str, Any]:
     defaults = skipped_outputs(pipeline)
     for name, ref in pipeline.outputs.items():
         assert isinstance(ref, OutputRef)
-        source = {"parameter": argument(ref, nested=True, single_item=False)}
+        source = {"parameter": Scope(nested=True).argument(ref)}
         if ref in defaults:
             source["default"] = defaults[ref]
         parameters.append({"name": name, "valueFrom": source})

@@ -30,19 +30,15 @@ from gpuflow.spec.references import condition_types, output_types
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
 from gpuflow.targets.argo.references import (
-    NO_DEFAULTS,
     PLAIN_TYPES,
     Defaults,
-    Reader,
-    checked_number,
+    Scope,
     condition,
     constant,
     hidden_json,
     input_name,
     percent_decoded,
-    percent_encoded_value,
-    task_reader,
-    text_value,
+    percent_encoded,
     without_tags,
 )
 from gpuflow.targets.argo.templates import PLACE_INPUT, PLACE_TAG
@@ -106,17 +102,16 @@ def is_written(step: Step) -> bool:
     return not any(_is_open(source) for source in (step.for_each or {}).values())
 
 
-def item_reading(step: Step, *, nested: bool, defaults: Defaults = NO_DEFAULTS) -> Reader:
-    """How the step's condition reads what it is about."""
-    single = len(step.for_each or ()) == 1
-    return task_reader(nested=nested, single_item=single, written=is_written(step), defaults=defaults)
+def scope_of(step: Step, *, nested: bool, defaults: Defaults) -> Scope:
+    """How the step's task reads what it refers to. `defaults`: for outputs of steps that were skipped."""
+    return Scope(nested, len(step.for_each or ()) == 1, is_written(step), defaults)
 
 
 def _is_open(source: Any) -> bool:
     return isinstance(source, ParamRef | OutputRef)
 
 
-def loop(step: Step, *, nested: bool, defaults: Defaults = NO_DEFAULTS) -> dict[str, Any]:
+def loop(step: Step, scope: Scope) -> dict[str, Any]:
     """`withItems` or `withParam`, or nothing for a step that is no fan-out."""
     if not step.for_each:
         return {}
@@ -129,14 +124,14 @@ def loop(step: Step, *, nested: bool, defaults: Defaults = NO_DEFAULTS) -> dict[
         text = json.dumps(items, ensure_ascii=False).replace("{{", "{\\u007b")
         return {"withItems": items} if is_static(step) else {"withParam": text}
     if len(keys) == 1:
-        return {"withParam": hidden_json(text_value(sources[0], nested=nested, defaults=defaults))}
-    return {"withParam": hidden_json(_combinations(step.for_each, nested=nested, defaults=defaults))}
+        return {"withParam": hidden_json(scope.text(sources[0]))}
+    return {"withParam": hidden_json(_combinations(step.for_each, scope))}
 
 
-def _combinations(sources: dict[str, Any], *, nested: bool, defaults: Defaults) -> str:
+def _combinations(sources: dict[str, Any], scope: Scope) -> str:
     """The expression for every combination as a list of maps of texts. Braces never touch: `}}` would end the tag."""
     *outer, last = sources
-    texts = {name: _texts_of(source, nested=nested, defaults=defaults) for name, source in sources.items()}
+    texts = {name: _texts_of(source, scope) for name, source in sources.items()}
     fields = ", ".join(f"'{name}': v{number}" for number, name in enumerate(outer))
     result = f"map({texts[last]}, {{ {{{fields}, '{last}': #}} }})"
     for number, name in reversed(list(enumerate(outer))):
@@ -144,9 +139,9 @@ def _combinations(sources: dict[str, Any], *, nested: bool, defaults: Defaults) 
     return f"toJson(flatten({result}))"
 
 
-def _texts_of(source: Any, *, nested: bool, defaults: Defaults) -> str:
+def _texts_of(source: Any, scope: Scope) -> str:
     if _is_open(source):
-        return f"map(fromJSON({text_value(source, nested=nested, defaults=defaults)}), {AS_TEXT})"
+        return f"map(fromJSON({scope.text(source)}), {AS_TEXT})"
     return "[" + ", ".join(constant(text_of(value)) for value in _values(source)) + "]"
 
 
@@ -195,14 +190,7 @@ def needs_template(name: str, step: Step, wanted: frozenset[OutputRef]) -> bool:
 
 
 def loop_template(
-    pipeline: Pipeline,
-    name: str,
-    task: Task,
-    title: str,
-    *,
-    nested: bool,
-    wanted: frozenset[OutputRef],
-    defaults: Defaults,
+    pipeline: Pipeline, name: str, task: Task, title: str, scope: Scope, wanted: frozenset[OutputRef]
 ) -> tuple[dict[str, Any], Task]:
     """The template `title` around the loop, and the task that calls it in place of `task`."""
     step = pipeline.effective(name)
@@ -219,8 +207,8 @@ def loop_template(
             inner.append({"name": parameter["name"], "value": f"{{{{inputs.parameters.{parameter['name']}}}}}"})
     each: Task = {"name": name, "template": task["template"], "when": None}
     if expression.asks_item(step.when):
-        task["when"], each["when"] = None, _inner_condition(pipeline, step, nested=nested)
-        outer += _condition_inputs(pipeline, step, nested=nested, defaults=defaults)
+        task["when"], each["when"] = None, _inner_condition(pipeline, step, scope)
+        outer += _condition_inputs(pipeline, step, scope)
     each["arguments"] = {"parameters": inner} if inner else None
     each["withItems"], each["withParam"] = task.pop("withItems", None), task.pop("withParam", None)
     if each["withParam"]:
@@ -253,34 +241,32 @@ def _uses_item(value: str) -> bool:
     return "{{item" in value or "(item" in value or " item[" in value
 
 
-def _outer_references(step: Step, *, nested: bool) -> dict[str, expression.Reference]:
+def _outer_references(step: Step, scope: Scope) -> dict[str, expression.Reference]:
     """References of the condition that the loop's own template cannot see, by the input that carries each."""
     assert step.when is not None
-    kinds = (OutputRef, ParamRef) if nested else (OutputRef,)
+    kinds = (OutputRef, ParamRef) if scope.nested else (OutputRef,)
     found = [reference for reference in expression.references(step.when) if isinstance(reference.ref, kinds)]
     return {f"when--{input_name(reference.ref)}": reference for reference in found}
 
 
-def _condition_inputs(pipeline: Pipeline, step: Step, *, nested: bool, defaults: Defaults) -> list[dict[str, str]]:
+def _condition_inputs(pipeline: Pipeline, step: Step, scope: Scope) -> list[dict[str, str]]:
     types, handed = condition_types(pipeline, step), []
-    for name, reference in sorted(_outer_references(step, nested=nested).items()):
+    for name, reference in sorted(_outer_references(step, scope).items()):
         kind, ref = types[expression.render(reference)], reference.ref
-        if kind in PLAIN_TYPES:
-            value = checked_number(ref, kind, nested=nested, single_item=False, defaults=defaults)
-        else:
-            value = percent_encoded_value(ref, nested=nested, single_item=False, defaults=defaults)
+        # Text for a sub-pipeline's parameter passes through Argo once more, so it travels without braces.
+        plain = kind in PLAIN_TYPES
+        value = scope.checked_number(ref, kind) if plain else percent_encoded(scope.text(ref))
         handed.append({"name": name, "value": value})
     return handed
 
 
-def _inner_condition(pipeline: Pipeline, step: Step, *, nested: bool) -> str:
+def _inner_condition(pipeline: Pipeline, step: Step, scope: Scope) -> str:
     assert step.when is not None
-    carriers = {reference.ref: name for name, reference in _outer_references(step, nested=nested).items()}
-    plain = item_reading(step, nested=nested)
+    carriers = {reference.ref: name for name, reference in _outer_references(step, scope).items()}
 
     def read(ref: Ref, kind: str) -> str:
         if isinstance(ref, ItemRef) or ref not in carriers:
-            return plain(ref, kind)
+            return scope.read(ref, kind)
         value = f"inputs.parameters['{carriers[ref]}']"
         return value if kind in PLAIN_TYPES else percent_decoded(value)
 

@@ -19,6 +19,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from itertools import groupby, pairwise
 
@@ -251,31 +252,63 @@ class Inputs:
 
 Defaults = Mapping[OutputRef, str]
 """The texts that stand for outputs of steps that were skipped."""
-NO_DEFAULTS: Defaults = {}
 ITEM = "(type(item) in ['map', 'array'] ? toJson(item) : string(item))"
 
 
-def argument(ref: Ref, *, nested: bool, single_item: bool) -> str:
-    """A reference to something that was checked or written safely before: an item of a list that stands in the
-    manifest, a number that a sub-pipeline was handed, an output that is only passed up."""
-    if isinstance(ref, ParamRef):
-        assert nested, "what a run was started with is checked first"
-        return f"{{{{inputs.parameters.{ref.name}}}}}"
-    if isinstance(ref, OutputRef):
-        return f"{{{{tasks.{ref.step}.outputs.parameters.{ref.name}}}}}"
-    assert isinstance(ref, ItemRef)
-    return "{{item}}" if single_item else f"{{{{item.{ref.name}}}}}"
+Reader = Callable[[Ref, str], str]
+"""The expression for what a reference stands for, given its type."""
 
 
-def checked_number(
-    ref: Ref, kind: str, *, nested: bool, single_item: bool, defaults: Defaults = NO_DEFAULTS, declared: str = ""
-) -> str:
-    """A reference to a number or a truth value, which must look like one. It stays as it was given: `007`, `1e3`.
-    `declared`: the type that the reference itself has, where another is asked for."""
-    if isinstance(ref, ParamRef) and nested and (declared or kind) == kind:
-        return argument(ref, nested=True, single_item=single_item)  # whoever handed it over has checked it
-    value = text_value(ref, nested=nested, single_item=single_item, defaults=defaults)
-    return f"{{{{={typed_value(value, kind, ref)}}}}}"
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a task of a DAG stands, which decides how it reads references."""
+
+    nested: bool = False
+    """In a sub-pipeline, whose parameters are inputs of its DAG."""
+    single_item: bool = False
+    """The loop has one variable, so that its item is no map."""
+    written: bool = False
+    """The loop's list stands in the manifest, so every item is text."""
+    defaults: Defaults = field(default_factory=dict)
+
+    def argument(self, ref: Ref) -> str:
+        """A reference to something that was checked or written safely before: an item of a list that stands in the
+        manifest, a number that a sub-pipeline was handed, an output that is only passed up."""
+        if isinstance(ref, ParamRef):
+            assert self.nested, "what a run was started with is checked first"
+            return f"{{{{inputs.parameters.{ref.name}}}}}"
+        if isinstance(ref, OutputRef):
+            return f"{{{{tasks.{ref.step}.outputs.parameters.{ref.name}}}}}"
+        assert isinstance(ref, ItemRef)
+        return "{{item}}" if self.single_item else f"{{{{item.{ref.name}}}}}"
+
+    def checked_number(self, ref: Ref, kind: str, declared: str = "") -> str:
+        """A reference to a number or a truth value, which must look like one. It stays as it was given: `007`, `1e3`.
+        `declared`: the type that the reference itself has, where another is asked for."""
+        if isinstance(ref, ParamRef) and self.nested and (declared or kind) == kind:
+            return self.argument(ref)  # whoever handed it over has checked it
+        return f"{{{{={typed_value(self.text(ref), kind, ref)}}}}}"
+
+    def text(self, ref: Ref) -> str:
+        """The expression for a reference's text. Arguments of a sub-pipeline are percent-decoded."""
+        if isinstance(ref, ParamRef):
+            if not self.nested:
+                return f"workflow.parameters['{ref.name}']"
+            return percent_decoded(f"inputs.parameters['{ref.name}']")
+        if isinstance(ref, OutputRef):
+            if ref in self.defaults:
+                return _or_default(ref, self.defaults[ref])
+            return f"tasks['{ref.step}'].outputs.parameters['{ref.name}']"
+        assert isinstance(ref, ItemRef)
+        return ITEM if self.single_item else f"string({_unquote_item(ref.name)})"
+
+    def read(self, ref: Ref, kind: str) -> str:
+        """What a condition asks for. Numbers and truth values travel to a sub-pipeline as they are."""
+        if isinstance(ref, ItemRef) and self.single_item and self.written:
+            return "item"
+        if isinstance(ref, ParamRef) and kind in PLAIN_TYPES:
+            return f"{'inputs' if self.nested else 'workflow'}.parameters['{ref.name}']"
+        return self.text(ref)
 
 
 def typed_value(value: str, kind: str, ref: Ref) -> str:
@@ -305,25 +338,6 @@ def _or_default(ref: OutputRef, default: str) -> str:
     return f"(get(tasks['{ref.step}'], 'outputs')?.parameters?.['{ref.name}'] ?? {constant(default)})"
 
 
-def text_value(ref: Ref, *, nested: bool, single_item: bool = False, defaults: Defaults = NO_DEFAULTS) -> str:
-    """The expression for a reference's text. Arguments of a sub-pipeline are percent-decoded."""
-    if isinstance(ref, ParamRef):
-        if not nested:
-            return f"workflow.parameters['{ref.name}']"
-        return percent_decoded(f"inputs.parameters['{ref.name}']")
-    if isinstance(ref, OutputRef):
-        if ref in defaults:
-            return _or_default(ref, defaults[ref])
-        return f"tasks['{ref.step}'].outputs.parameters['{ref.name}']"
-    assert isinstance(ref, ItemRef)
-    return ITEM if single_item else f"string({_unquote_item(ref.name)})"
-
-
-def percent_encoded_value(ref: Ref, *, nested: bool, single_item: bool, defaults: Defaults = NO_DEFAULTS) -> str:
-    """Text for a sub-pipeline's parameter: it passes through Argo once more, so it travels without braces."""
-    return percent_encoded(text_value(ref, nested=nested, single_item=single_item, defaults=defaults))
-
-
 def percent_encoded(value: str) -> str:
     """The expression that percent-encodes the braces of a text."""
     return f"{{{{=sprig.replace('{{', '%7B', sprig.replace('%', '%25', {value}))}}}}"
@@ -351,24 +365,6 @@ def hidden_json(value: str) -> str:
     """A list that is only known at run time, for `withParam`: `{{` stands in no JSON but inside text, where it can be
     written as an escape that Argo decodes with the JSON."""
     return f"{{{{=sprig.replace('{{' + '{{', '{{\\\\u007b', {value})}}}}"
-
-
-Reader = Callable[[Ref, str], str]
-"""The expression for what a reference stands for, given its type."""
-
-
-def task_reader(*, nested: bool, single_item: bool, written: bool = False, defaults: Defaults = NO_DEFAULTS) -> Reader:
-    """How a task of a DAG reads references. Numbers and truth values travel to a sub-pipeline as they are. `written`:
-    the loop's list stands in the manifest, so every item is text."""
-
-    def read(ref: Ref, kind: str) -> str:
-        if isinstance(ref, ItemRef) and single_item and written:
-            return "item"
-        if isinstance(ref, ParamRef) and kind in PLAIN_TYPES:
-            return f"{'inputs' if nested else 'workflow'}.parameters['{ref.name}']"
-        return text_value(ref, nested=nested, single_item=single_item, defaults=defaults)
-
-    return read
 
 
 def condition(tree: expression.Expression, type_of: dict[str, str], read: Reader) -> str:

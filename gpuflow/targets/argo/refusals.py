@@ -11,7 +11,7 @@ from typing import Final
 
 from gpuflow.core.errors import Finding, GpuflowError, Problem, Where
 from gpuflow.plan import PlannedStep
-from gpuflow.pod import pod_of
+from gpuflow.pod.build import made_pod
 from gpuflow.pod.gang_kinds import Refusal, refusals_of
 from gpuflow.spec.engine_options.base import EngineOptions
 from gpuflow.spec.params import text_of
@@ -198,11 +198,11 @@ def _pod_findings(each: PlannedStep, tags_in_site: bool) -> Iterator[Finding]:
     ):
         return
     try:
-        pod = pod_of(each, Inputs(), ENGINE)
-        found = list(unresolved_tags(name, pod, where))
+        made = made_pod(each, Inputs(), ENGINE)
+        found = list(unresolved_tags(name, made.manifest, where))
         yield from found
         if not found and step.gang is None:
-            later_fields(each, pod["spec"])
+            later_fields(made)
     except GpuflowError as refusal:
         for finding in refusal.findings:
             # A pod that cannot be made at all is said by whoever makes it.

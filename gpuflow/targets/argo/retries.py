@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuflow.core.errors import fail
-from gpuflow.pod.later_attempts import memory_by_attempt, more_memory_of, on_demand_fields
+from gpuflow.pod.later_attempts import memory_by_attempt, more_memory_of
 from gpuflow.quantity import Quantity
 from gpuflow.runtime.base.outcomes import EXIT_FINAL as FINAL
 from gpuflow.runtime.base.outcomes import EXIT_TIMED_OUT
@@ -173,9 +173,9 @@ def _json(value: Any) -> str:
 
 
 def on_demand(after: int, spot: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, str]:
-    """For each scheduling field that differs: as it is for the first attempts, then what leads off spot nodes."""
+    """For each scheduling field that differs, as `plain` has it: what it is at first, then what leads off spot."""
     found = {}
-    for field, value in on_demand_fields(spot, plain).items():
+    for field, value in plain.items():
         # A list is replaced as a whole, so it is repeated; in a map nothing changes by an empty patch.
         same = spot[field] if isinstance(spot.get(field), list) else {}
         first, then = _constant(same), _constant(_difference(spot.get(field), value))

@@ -16,11 +16,11 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, Literally, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.targets.argo.facts import CAPABILITIES, FACTS
-from gpuflow.targets.argo.references import ITEM, Inputs, safe_value, text_value, without_tags
+from gpuflow.targets.argo.references import ITEM, Inputs, Scope, safe_value, without_tags
 from gpuflow.targets.argo.refusals import step_findings
 from gpuflow.targets.argo.templates import PLACE_INPUT, PLACE_TAG, step_template
 from gpuflow.targets.capabilities import construct_losses
-from gpuflow.targets.single_step import keywords_of, refuse_flow, refuse_nothing
+from gpuflow.targets.single_step import keywords_of, refuse_unfit
 
 FLOW = {
     "for_each": "with_items or with_param of the task",
@@ -51,12 +51,7 @@ class Keywords(Inputs):
 
 def standalone_template(step: Step, site: Site, name: str) -> dict[str, Any]:
     """The step's template. Raises for what Argo cannot express, and for flow, which the workflow's author writes."""
-    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?", name):
-        raise fail(
-            "GF131", f'"{name}" is not a step name that every engine accepts', hint="lower-case letters, digits and '-'"
-        )
-    refuse_nothing(step)
-    refuse_flow(step, FLOW, "claim and volume_claim_templates of the workflow")
+    refuse_unfit(name, step, FLOW, "claim and volume_claim_templates of the workflow")
     if any(isinstance(ref, RunRef) and ref.field == "interval_start" for _, ref in step.references()):
         text = "a step on its own has no schedule, and so no {run: interval_start}"
         raise fail("GF301", text, hint="write {param: interval_start}, and pass it as interval_start=")
@@ -116,8 +111,8 @@ def _expression(tag: str) -> str:
     if inside.startswith("="):
         return f"string({inside[1:].strip()})"
     if inside == "item":
-        return text_value(ItemRef(""), nested=False, single_item=True)
+        return ITEM
     if inside.startswith("item."):
-        return text_value(ItemRef(inside.removeprefix("item.")), nested=False, single_item=False)
+        return Scope().text(ItemRef(inside.removeprefix("item.")))
     first, *rest = inside.split(".")
     return first + "".join(f".{word}" if _IDENTIFIER.fullmatch(word) else f"['{word}']" for word in rest)

@@ -24,8 +24,9 @@ from typing import Any
 
 from gpuflow.core.errors import Where, fail
 from gpuflow.plan import Plan, PlannedStep
-from gpuflow.pod import Engine, pod_of
-from gpuflow.pod.later_attempts import falls_back, off_spot
+from gpuflow.pod import Engine
+from gpuflow.pod.build import MadePod, made_pod
+from gpuflow.pod.later_attempts import falls_back, on_demand_fields
 from gpuflow.pod.launcher import launcher_for
 from gpuflow.pod.placement import devices_of_step
 from gpuflow.pod.volumes import run_claim_volume
@@ -38,7 +39,7 @@ from gpuflow.spec.step_fields import Approval
 from gpuflow.spec.text import ItemRef
 from gpuflow.targets.argo.engine_options import given_by_argo, keeps_token, template_fields
 from gpuflow.targets.argo.facts import FACTS
-from gpuflow.targets.argo.references import BRACE, BRACE_ENV, PLAIN_TYPES, Inputs, is_filled_in, text_value
+from gpuflow.targets.argo.references import BRACE, BRACE_ENV, PLAIN_TYPES, Inputs, Scope, is_filled_in
 from gpuflow.targets.argo.retries import (
     LAUNCHER_RETRIES,
     growing_memory,
@@ -66,7 +67,8 @@ def place_of(each: PlannedStep, plan: Plan) -> str | None:
 
 def _digest(step: Step, *, nested: bool) -> str:
     items = step.for_each or {}
-    texts = (text_value(ItemRef(key), nested=nested, single_item=len(items) == 1) for key in items)
+    scope = Scope(nested, len(items) == 1)
+    texts = (scope.text(ItemRef(key)) for key in items)
     return f"{{{{=sprig.trunc(16, sprig.sha256sum(toJson([{', '.join(texts)}])))}}}}"
 
 
@@ -202,8 +204,8 @@ def step_template(
     inputs.is_retried = retries is not None
     engine = replace(ENGINE, within=within)
     if step.gang is None:
-        pod = pod_of(each, inputs, engine)
-        later = later_fields(each, pod["spec"])
+        made = made_pod(each, inputs, engine)
+        pod, later = made.manifest, later_fields(made)
     else:
         pod, later = launcher_for(each, inputs, engine, is_filled_in, given_by_argo(step, site)), {}
     spec = dict(pod["spec"])
@@ -250,14 +252,13 @@ def _retries(each: PlannedStep) -> dict[str, Any] | None:
     return retry_strategy(step.retry, counted=known.counts_budgets, supervised=known.is_supervised, timed=timed)
 
 
-def later_fields(each: PlannedStep, spec: dict[str, Any]) -> dict[str, str]:
+def later_fields(made: MadePod) -> dict[str, str]:
     """What the pod of a later attempt has instead, by field of the pod's spec."""
-    step = each.step
+    step, spec = made.planned.step, made.manifest["spec"]
     fields: dict[str, str] = {}
     if falls_back(step):
         assert step.spot is not None and step.spot.fallback_after is not None
-        plain = pod_of(off_spot(each), Inputs(), ENGINE)["spec"]
-        fields |= on_demand(step.spot.fallback_after, spec, plain)
+        fields |= on_demand(step.spot.fallback_after, spec, on_demand_fields(made))
     return fields | growing_memory(spec["containers"][0].get("resources", {}), step.retry)
 
 

@@ -1,7 +1,8 @@
 """Kubeflow Pipelines: a pipeline as KFP v2 IR with its Kubernetes platform document.
 
-Built from the protobuf messages that KFP's own compiler and backend share, so a field that does not exist cannot be
-written. What KFP cannot say stands in `capabilities`, and what it can say only in part in `refusals`.
+Written as plain data in the JSON form of the messages that KFP's own compiler and backend share; tests parse it with
+them, so that no field is written that does not exist. Compiling needs no kfp. What KFP cannot say stands in
+`capabilities`, and what it can say only in part in `refusals`.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Kubeflow(Target):
         return (finding for each in NOTES for finding in each(request.plan))
 
     def compile(self, request: Request) -> tuple[Artifact, ...]:
-        from gpuflow.targets.kubeflow.document import compile_request  # loads kfp
+        from gpuflow.targets.kubeflow.document import compile_request
 
         return (compile_request(request),)
 

@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from gpuflow.graph.order import order
@@ -22,44 +21,50 @@ from gpuflow.pod.supervision import DEFAULT_GRACE
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.spec.expression import Compare, Expression, Literal, Logic, Member, Not, Reference, asks_item, references
 from gpuflow.spec.fan_out import Range
-from gpuflow.spec.params import text_of
+from gpuflow.spec.params import Param, text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import output_types
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
-from gpuflow.targets.kubeflow.containers import cached_settings, helper_config, set_caching, step_outputs, task_options
+from gpuflow.targets.kubeflow.containers import (
+    cached_settings,
+    caching_options,
+    helper_config,
+    step_outputs,
+    task_options,
+)
 from gpuflow.targets.kubeflow.dag import (
+    DOUBLE,
+    INTEGER,
+    LIST,
+    STATUS,
+    STRING,
+    STRUCT,
     AnyType,
+    ArtifactType,
     Constant,
     Dag,
+    Data,
     Input,
     Item,
     Items,
     OutputKey,
     Task,
+    Type,
+    artifact_types,
+    constant,
     inputs_of,
+    items_type,
     list_type,
+    output_type,
     outputs_of,
+    param_types,
+    wanted_types,
 )
 from gpuflow.targets.kubeflow.exit_steps import asks_outcome, condition_on, defaults_of, defaults_step, outcome_channel
 from gpuflow.targets.kubeflow.facts import FACTS, adds_containers
 from gpuflow.targets.kubeflow.gangs import task_pod
-from gpuflow.targets.kubeflow.messages import (
-    LIST,
-    STATUS,
-    STRING,
-    STRUCT,
-    ArtifactType,
-    Type,
-    artifact_types,
-    constant,
-    ir,
-    items_type,
-    output_type,
-    param_types,
-    wanted_types,
-)
-from gpuflow.targets.kubeflow.pods import claim_channels, plain_config, plain_container
+from gpuflow.targets.kubeflow.pods import claim_channels, container_spec, executor_config
 from gpuflow.targets.kubeflow.references import (
     CACHE_SETTINGS,
     RUN_LABEL,
@@ -74,8 +79,6 @@ from gpuflow.targets.kubeflow.references import (
 )
 from gpuflow.targets.kubeflow.retries import retry_policy
 
-_INT: Type = ir.ParameterType.NUMBER_INTEGER
-_DOUBLE: Type = ir.ParameterType.NUMBER_DOUBLE
 _DOLLAR = re.compile(r"\$(?=[$(]|[^\x00-\x7f])")
 """A dollar that a kubelet may take for more than that (gpuflow/kubernetes/expansion.py)."""
 _LOGIC = {"and": " && ", "or": " || "}
@@ -110,14 +113,14 @@ class Cel:
     def _is_double(self, tree: Expression) -> bool:
         if isinstance(tree, Literal):
             return isinstance(tree.value, float)
-        return isinstance(tree, Reference) and self._type_of(tree.ref) == _DOUBLE
+        return isinstance(tree, Reference) and self._type_of(tree.ref) == DOUBLE
 
     def _operand(self, tree: Expression, double: bool) -> str:
         if isinstance(tree, Literal):
             return _constant(tree.value, double)
         if isinstance(tree, Reference):
             value = f"inputs.parameter_values['{self._name_of(tree.ref)}']"
-            whole = f"int({value})" if self._type_of(tree.ref) == _INT else value
+            whole = f"int({value})" if self._type_of(tree.ref) == INTEGER else value
             return f"double({whole})" if double and whole != value else whole
         return f"({self.render(tree)})"
 
@@ -193,19 +196,16 @@ def _limit_loops(made: list[Loop], limit: int | None) -> list[Loop]:
 def in_loop(builder: Builder, task: Task, loop: Loop, around: Items) -> Task:
     """The task, once per item."""
     group, spec = _group(builder, "for-loop")
-    iterator = spec.parameter_iterator
     first = next(iter(loop.items.values()))
-    iterator.item_input = first.input
     if loop.limit is not None:
-        spec.iterator_policy.parallelism_limit = loop.limit
+        spec["iteratorPolicy"] = {"parallelismLimit": loop.limit}
     inner = Dag(direct=False, items={**around, **loop.items}, runs_over=loop.source)
     inner.add(task)
     lists: dict[str, Input] = {}
     if loop.source is not None:
-        iterator.items.input_parameter = channel_name(loop.source)
         lists[channel_name(loop.source)] = (loop.source, LIST)
-    else:
-        iterator.items.raw = loop.raw or "[]"
+    given = {"raw": loop.raw or "[]"} if loop.source is None else {"inputParameter": channel_name(loop.source)}
+    spec["parameterIterator"] = {"itemInput": first.input, "items": given}
     item_type = first.type if first.key is None else STRUCT
     own = {first.input: item_type}
     return _group_task(builder, group, spec, inner, task, own, set(loop.items), lists=lists, many=True)
@@ -224,19 +224,25 @@ def in_condition(builder: Builder, task: Task, tree: Expression, items: Items, o
 
     for reference in references(tree):
         inner.used.setdefault(reference.ref, type_of(reference.ref))
-    spec.trigger_policy.condition = Cel(type_of, inner.input_name).render(tree)
+    spec["triggerPolicy"] = {"condition": Cel(type_of, inner.input_name).render(tree)}
     return _group_task(builder, group, spec, inner, task, {}, set(), lists={}, many=False)
 
 
-def _group(builder: Builder, kind: str) -> tuple[str, Any]:
+def _group(builder: Builder, kind: str) -> tuple[str, Data]:
     name = builder.names.group(kind, builder.step_names)
-    return name, ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{name}"))
+    return name, component_task(name)
+
+
+def component_task(label: str, *, cached: Data | None = None) -> Data:
+    """A task of a component. `cached`: its CachingOptions."""
+    task: Data = {"componentRef": {"name": f"comp-{label}"}}
+    return task if cached is None else {**task, "cachingOptions": cached}
 
 
 def _group_task(
     builder: Builder,
     group: str,
-    spec: Any,
+    spec: Data,
     inner: Dag,
     task: Task,
     own: dict[str, Type],
@@ -257,9 +263,9 @@ def _group_task(
     used: dict[str, Input] = {inner.input_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
     used |= {item.name: (ref, item.type) for ref, item in passed.items()} | lists
     types: dict[str, AnyType] = {**own, **{name: type_ for name, (_, type_) in used.items()}}
-    component = ir.ComponentSpec(dag=inner.spec(surfaced), input_definitions=inputs_of(types))
+    component = {"dag": inner.spec(surfaced), "inputDefinitions": inputs_of(types)}
     if surfaced:
-        component.output_definitions.CopyFrom(outputs_of(dict(outputs.values())))
+        component["outputDefinitions"] = outputs_of(dict(outputs.values()))
     builder.components[f"comp-{group}"] = component
     return Task(group, spec, used, {}, outputs)
 
@@ -290,10 +296,9 @@ class Builder:
         self.plan, self.pipeline, self.prefix = plan, pipeline, prefix
         # kfp takes a pipeline for a single component when a component bears the pipeline's name.
         self.names: Names = parent.names if parent else Names(pipeline.name)
-        self.components: dict[str, Any] = parent.components if parent else {}
-        self.executors: dict[str, dict[str, Any]] = parent.executors if parent else {}
-        self.configs: dict[str, dict[str, Any]] = parent.configs if parent else {}
-        """Both as plain data already: most steps have most of it alike."""
+        self.components: dict[str, Data] = parent.components if parent else {}
+        self.executors: dict[str, Data] = parent.executors if parent else {}
+        self.configs: dict[str, Data] = parent.configs if parent else {}
         self.step_names = {*pipeline.steps, *pipeline.exit}
         self.planned = {each.own_name: each for each in plan.steps_by_parent.get(within.name if within else "", ())}
         self.steps = {name: each.step for name, each in self.planned.items()}
@@ -371,13 +376,12 @@ class Builder:
         made = self._step_outputs(name, step)
         inputs = {key: type_ for key, (_, type_) in wants.items()}
         self.components[f"comp-{label}"] = component(f"exec-{label}", inputs, dict(made.values()))
-        spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
-        set_caching(spec.caching_options, step)
+        spec = component_task(label, cached=caching_options(step))
         policy = retry_policy(self.planned[name])
         if policy is not None:
-            spec.retry_policy.CopyFrom(policy)
+            spec["retryPolicy"] = policy
         if asks_outcome(step):
-            spec.trigger_policy.condition = condition_on(self.pipeline, step)
+            spec["triggerPolicy"] = {"condition": condition_on(self.pipeline, step)}
         given = {ref: key for ref, key in made.items() if OutputRef(ref.step, ref.name) in self.consumed}
         return Task(name, spec, wants, dict.fromkeys(claims, STRING), given, task_options(step).display_name)
 
@@ -414,10 +418,10 @@ class Builder:
         spelling = KubeflowSpelling()
         pod = task_pod(self.planned[name], spelling, self.engine)
         claims = claim_channels(pod, self.claim_volumes)
-        container = plain_container(pod["spec"]["containers"][0], outputs=step_outputs(step))
+        container = container_spec(pod["spec"]["containers"][0], outputs=step_outputs(step))
         self.executors[f"exec-{label}"] = {"container": container}
         named = {volume: channel_name(claim) for volume, claim in claims.items()}
-        config = plain_config(pod, named)
+        config = executor_config(pod, named)
         if self.adds_containers:  # which the installed SDK may have no message for
             config = dict(sorted({**config, **helper_config(pod)}.items()))
         self.configs[f"exec-{label}"] = config
@@ -436,19 +440,15 @@ class Builder:
         label = self.names.unique_name(f"{self.prefix}{name}")
         outer = {out: OutputRef(name, out) for out in output_types(step) if OutputRef(name, out) in self.consumed}
         given = self._pipeline_outputs(name, {out: step.pipeline.outputs[out] for out in outer}, body)
-        made = ir.ComponentSpec(
-            dag=body.spec(given[1]), input_definitions=parameters_of(inner.pipeline, inner.param_types)
-        )
+        made = {"dag": body.spec(given[1]), "inputDefinitions": parameters_of(inner.pipeline, inner.param_types)}
         if given[0]:
-            made.output_definitions.CopyFrom(outputs_of(dict(given[0].values())))
+            made["outputDefinitions"] = outputs_of(dict(given[0].values()))
         self.components[f"comp-{label}"] = made
-        spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
-        spec.caching_options.enable_cache = False
         wants: dict[str, Input] = {}
         for param, value in step.params.items():
             channel = value if isinstance(value, ParamRef | OutputRef | ItemRef) else Constant(value)
             wants[param] = (channel, inner.param_types[param])
-        return Task(name, spec, wants, {}, given[0])
+        return Task(name, component_task(label, cached={}), wants, {}, given[0])
 
     def _pipeline_outputs(
         self, name: str, inner: Mapping[str, OutputRef], body: Dag
@@ -464,33 +464,30 @@ class Builder:
         return given, inside
 
 
-def component(label: str, inputs: Mapping[str, AnyType], outputs: Mapping[str, AnyType]) -> Any:
+def component(label: str, inputs: Mapping[str, AnyType], outputs: Mapping[str, AnyType]) -> Data:
     """A component that one executor runs."""
-    spec = ir.ComponentSpec(executor_label=label)
+    spec: Data = {"executorLabel": label}
     if inputs:
-        spec.input_definitions.CopyFrom(_inputs_once(tuple(inputs.items())))
+        spec["inputDefinitions"] = inputs_of(inputs)
     if outputs:
-        spec.output_definitions.CopyFrom(outputs_of(outputs))
+        spec["outputDefinitions"] = outputs_of(outputs)
     return spec
 
 
-@lru_cache(maxsize=1024)
-def _inputs_once(types: tuple[tuple[str, AnyType], ...]) -> Any:
-    """Input definitions, one message for all components that take the same: whoever wants to change it copies it."""
-    return inputs_of(dict(types))
-
-
-def parameters_of(pipeline: Pipeline, types: Mapping[str, Type]) -> Any:
+def parameters_of(pipeline: Pipeline, types: Mapping[str, Type]) -> Data:
     """A pipeline's parameters as input definitions."""
-    spec = ir.ComponentInputsSpec()
-    for name, param in pipeline.params.items():
-        entry = spec.parameters[name]
-        entry.parameter_type = types[name]
-        if not param.required:
-            entry.is_optional = True
-            if param.default is not None:
-                entry.default_value.CopyFrom(constant(param.default))
-        if param.description:
-            entry.description = param.description
-        entry.literals.extend(constant(value) for value in param.enum or ())
-    return spec
+    found = {name: _parameter(param, types[name]) for name, param in pipeline.params.items()}
+    return {"parameters": found} if found else {}
+
+
+def _parameter(param: Param, type_: Type) -> Data:
+    entry: Data = {"parameterType": type_}
+    if not param.required:
+        entry["isOptional"] = True
+        if param.default is not None:
+            entry["defaultValue"] = constant(param.default)
+    if param.description:
+        entry["description"] = param.description
+    if param.enum:
+        entry["literals"] = [constant(value) for value in param.enum]
+    return entry

@@ -51,12 +51,16 @@ def task_options(step: Step) -> KubeflowTask:
     return (step.engines and step.engines.kubeflow) or _NO_OPTIONS
 
 
-def set_caching(options: Any, step: Step) -> None:
-    """Whether the step's results are used again, and under which key (CachingOptions of the IR)."""
-    options.enable_cache = bool(step.cache)
+def cache_key_of(step: Step) -> str | None:
+    """The key under which the step's results are found again, where the step itself says it."""
     key = task_options(step).cache_key
-    if step.cache and key:
-        options.cache_key = for_driver(key)
+    return for_driver(key) if step.cache and key else None
+
+
+def caching_options(step: Step) -> dict[str, Any]:
+    """Whether the step's results are used again, and under which key (CachingOptions of the IR)."""
+    key = cache_key_of(step)
+    return {**({"enableCache": True} if step.cache else {}), **({} if key is None else {"cacheKey": key})}
 
 
 TASK_PLACEHOLDER = "{{$}}"

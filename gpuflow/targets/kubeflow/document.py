@@ -33,29 +33,37 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import edges
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef
-from gpuflow.targets.kubeflow.build import Builder, component, parameters_of
+from gpuflow.targets.kubeflow.build import Builder, component, component_task, parameters_of
 from gpuflow.targets.kubeflow.client_calls import client_line, run_calls
-from gpuflow.targets.kubeflow.containers import RUN_AS_IT_IS, pipeline_options, set_caching
-from gpuflow.targets.kubeflow.dag import EMPTY, AnyType, Constant, Dag, Input, OutputKey, Task, inputs_of, outputs_of
-from gpuflow.targets.kubeflow.exit_steps import OUTCOME_OUTPUT, asks_outcome, defaults_step, outcome_step, with_alerts
-from gpuflow.targets.kubeflow.facts import COMPONENT, KubeflowOptions
-from gpuflow.targets.kubeflow.messages import (
+from gpuflow.targets.kubeflow.containers import RUN_AS_IT_IS, caching_options, pipeline_options
+from gpuflow.targets.kubeflow.dag import (
+    EMPTY,
     LIST,
     SCHEMA_VERSION,
     STATUS,
     STRING,
+    AnyType,
     ArtifactType,
+    Constant,
+    Dag,
+    Data,
+    Input,
+    OutputKey,
+    Task,
     Type,
     component_outputs,
-    constant,
-    ir,
-    message_dict,
+    fixed_value,
+    in_order,
+    inputs_of,
+    outputs_of,
     param_types,
     wanted_types,
 )
-from gpuflow.targets.kubeflow.pods import fixed_value
+from gpuflow.targets.kubeflow.exit_steps import OUTCOME_OUTPUT, asks_outcome, defaults_step, outcome_step, with_alerts
+from gpuflow.targets.kubeflow.facts import COMPONENT, KubeflowOptions
 from gpuflow.targets.kubeflow.references import (
     BRACE,
+    ArtifactRef,
     ClaimRef,
     StatusRef,
     channel_name,
@@ -93,7 +101,7 @@ def _conjunction(conditions: list[Expression]) -> Expression | None:
 
 CREATE, DELETE = "argostub/createpvc", "argostub/deletepvc"
 """Images that never run: KFP's driver does their work itself."""
-_AT_THE_END = ir.PipelineTaskSpec.TriggerPolicy.ALL_UPSTREAM_TASKS_COMPLETED
+_AT_THE_END = "ALL_UPSTREAM_TASKS_COMPLETED"
 
 
 def root(builder: Builder) -> Dag:
@@ -112,10 +120,8 @@ def root(builder: Builder) -> Dag:
     group = _group(builder, "run", inner, surfaced=True)
     for want, (channel, _) in list(group.wants.items()):
         if isinstance(channel, ClaimRef):
-            made = ir.TaskInputsSpec.InputParameterSpec()
-            made.task_output_parameter.producer_task = claim_task(channel.name)
-            made.task_output_parameter.output_parameter_key = "name"
-            group.spec.inputs.parameters[want].CopyFrom(made)
+            made = {"producerTask": claim_task(channel.name), "outputParameterKey": "name"}
+            group.give("parameters", want, {"taskOutputParameter": made})
             del group.wants[want]
     dag.add(group, [claim_task(name) for name in pipeline.claims])
     return dag
@@ -131,7 +137,7 @@ def _add_exit_handler(builder: Builder, dag: Dag) -> None:
     exits = builder.pipeline.exit
     simple = len(exits) == 1 and not builder.pipeline.claims and builder.steps[next(iter(exits))].when is None
     task = builder.step_task(next(iter(exits)), dag) if simple else _exits(builder, handler.name)
-    task.spec.trigger_policy.strategy = _AT_THE_END
+    task.spec["triggerPolicy"] = {**task.spec.get("triggerPolicy", {}), "strategy": _AT_THE_END}
     dag.add(task, [handler.name])
 
 
@@ -141,10 +147,10 @@ def _defaults(builder: Builder, body: Dag) -> dict[OutputRef, tuple[str, str]]:
     if name is None:
         return {}
     keys = {ref: channel_name(ref) for ref in builder.handed_out}
-    made = builder.components[body.tasks[name].component_ref.name]
-    made.output_definitions.CopyFrom(outputs_of({key: body.produced[ref][2] for ref, key in keys.items()}))
+    made = builder.components[body.tasks[name]["componentRef"]["name"]]
+    made["outputDefinitions"] = outputs_of({key: body.produced[ref][2] for ref, key in keys.items()})
     places = (f"{{{{$.outputs.parameters['{key}'].output_file}}}}" for key in keys.values())
-    builder.executors[made.executor_label]["container"]["command"] += places
+    builder.executors[made["executorLabel"]]["container"]["command"] += places
     return {ref: (name, key) for ref, key in keys.items()}
 
 
@@ -172,12 +178,12 @@ def _exits(builder: Builder, handler: str) -> Task:
 def _outcome_task(builder: Builder, name: str, dag: Dag, handler: str) -> Task:
     """The exit step that asks Argo how the handler's group ended. It is told the group and KFP's own status."""
     task = builder.step_task(name, dag)
-    made = builder.components[task.spec.component_ref.name]
+    made = builder.components[task.spec["componentRef"]["name"]]
     status = input_name(StatusRef())
-    made.input_definitions.parameters[status].CopyFrom(inputs_of({status: STATUS}).parameters[status])
-    made.output_definitions.CopyFrom(outputs_of({OUTCOME_OUTPUT: STRING}))
+    made["inputDefinitions"]["parameters"] |= inputs_of({status: STATUS})["parameters"]
+    made["outputDefinitions"] = outputs_of({OUTCOME_OUTPUT: STRING})
     words = (handler, placeholder(status), f"{{{{$.outputs.parameters['{OUTCOME_OUTPUT}'].output_file}}}}")
-    builder.executors[made.executor_label]["container"]["command"] += words
+    builder.executors[made["executorLabel"]]["container"]["command"] += words
     task.wants[status] = (StatusRef(), STATUS)
     task.outputs[OutputRef(name, OUTCOME_OUTPUT)] = (OUTCOME_OUTPUT, STRING)
     return task
@@ -196,15 +202,14 @@ def _group(
     types: dict[str, AnyType] = {channel_name(channel): type_ for channel, type_ in inner.used.items()}
     given = (*(builder.pipeline.outputs.values() if surfaced else ()), *otherwise)
     outputs: dict[OutputKey, tuple[str, AnyType]] = {ref: (channel_name(ref), inner.produced[ref][2]) for ref in given}
-    made = ir.ComponentSpec(dag=inner.spec({key: ref for ref, (key, _) in outputs.items()}, otherwise))
+    made = {"dag": inner.spec({key: ref for ref, (key, _) in outputs.items()}, otherwise)}
     if types:
-        made.input_definitions.CopyFrom(inputs_of(types))
+        made["inputDefinitions"] = inputs_of(types)
     if outputs:
-        made.output_definitions.CopyFrom(outputs_of(dict(outputs.values())))
+        made["outputDefinitions"] = outputs_of(dict(outputs.values()))
     builder.components[f"comp-{name}"] = made
     wants: dict[str, Input] = {channel_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
-    spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{name}"))
-    return Task(name, spec, wants, {}, outputs)
+    return Task(name, component_task(name), wants, {}, outputs)
 
 
 def _create(builder: Builder, name: str, claim: RunClaim) -> Task:
@@ -219,14 +224,10 @@ def _create(builder: Builder, name: str, claim: RunClaim) -> Task:
 
 def _image_task(builder: Builder, name: str, image: str, wants: dict[str, Input], outputs: dict[str, Type]) -> Task:
     label = builder.names.unique_name(name)
-    executor = ir.PipelineDeploymentConfig.ExecutorSpec()
-    executor.container.image = image
-    builder.executors[f"exec-{label}"] = message_dict(executor)
+    builder.executors[f"exec-{label}"] = {"container": {"image": image}}
     inputs = {key: type_ for key, (_, type_) in wants.items()}
     builder.components[f"comp-{label}"] = component(f"exec-{label}", inputs, outputs)
-    spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
-    spec.caching_options.enable_cache = False
-    return Task(name, spec, wants)
+    return Task(name, component_task(label, cached={}), wants)
 
 
 HEADER = (
@@ -269,70 +270,66 @@ def component_documents(request: Request) -> tuple[dict[str, Any], dict[str, Any
     (name,) = pipeline.steps
     made = step_messages(pipeline.effective(name), request.site, pipeline.name, judged=True, labels=pipeline.labels)
     types = param_types(pipeline, wanted_types(pipeline, {}))
-    spec = ir.PipelineSpec(schema_version=SCHEMA_VERSION, sdk_version=f"gpuflow-{__version__}")
-    spec.pipeline_info.name = pipeline.name
-    spec.pipeline_info.description = pipeline.description or ""
     outputs = component_outputs(made.step)
     inputs: dict[str, AnyType] = {**types, **dict.fromkeys(made.known, STRING)}
-    label = f"comp-{pipeline.name}"
-    spec.components[label].CopyFrom(component(f"exec-{pipeline.name}", inputs, outputs))
-    given = parameters_of(pipeline, types)
-    declared = spec.components[label].input_definitions.parameters
-    for key in types:
-        declared[key].CopyFrom(given.parameters[key])
+    own, given = component(f"exec-{pipeline.name}", inputs, outputs), parameters_of(pipeline, types)
+    if given:
+        own["inputDefinitions"]["parameters"] |= given["parameters"]
     if SETTINGS in made.known:  # nobody's to give; kfp's own loader would ask for it
-        declared[SETTINGS].is_optional = True
-        declared[SETTINGS].default_value.CopyFrom(constant(made.known[SETTINGS]))
-    _root(spec, pipeline, made, given, outputs)
-    executor = ir.PipelineDeploymentConfig.ExecutorSpec(container=_with_command_variables(made.container))
-    executors = message_dict(ir.PipelineDeploymentConfig(executors={f"exec-{pipeline.name}": executor}))
-    written = dict(sorted({**message_dict(spec), "deploymentSpec": executors}.items()))
-    config = message_dict(made.config)
-    if not config:
+        own["inputDefinitions"]["parameters"][SETTINGS] |= {"isOptional": True, "defaultValue": made.known[SETTINGS]}
+    executors = {f"exec-{pipeline.name}": {"container": _with_command_variables(made.settings.container)}}
+    spec = {
+        "components": {f"comp-{pipeline.name}": own},
+        "root": _root(pipeline, made, given, outputs),
+        "deploymentSpec": {"executors": executors},
+        **_about(pipeline),
+    }
+    written: Data = in_order(spec)
+    if not made.settings.config:
         return written, {}
-    kubernetes = {"deploymentSpec": {"executors": {f"exec-{pipeline.name}": config}}}
+    kubernetes = {"deploymentSpec": {"executors": {f"exec-{pipeline.name}": made.settings.config}}}
     return written, {"platforms": {"kubernetes": kubernetes}}
 
 
-def _root(spec: Any, pipeline: Pipeline, made: StepMessages, given: Any, outputs: Mapping[str, AnyType]) -> None:
+def _about(pipeline: Pipeline) -> Data:
+    """What a pipeline's IR says of itself."""
+    info = {"name": pipeline.name, **({"description": pipeline.description} if pipeline.description else {})}
+    return {"pipelineInfo": info, "schemaVersion": SCHEMA_VERSION, "sdkVersion": f"gpuflow-{__version__}"}
+
+
+def _root(pipeline: Pipeline, made: StepMessages, given: Data, outputs: Mapping[str, AnyType]) -> Data:
     """The component as the only task, so that the file runs by itself."""
-    task = spec.root.dag.tasks[pipeline.name]
-    task.component_ref.name, task.task_info.name = f"comp-{pipeline.name}", pipeline.name
-    set_caching(task.caching_options, made.step)
-    if made.policy is not None:
-        task.retry_policy.CopyFrom(made.policy)
+    body, name = Dag(direct=True), pipeline.name
+    task = Task(name, component_task(name, cached=caching_options(made.step)))
+    if made.settings.policy is not None:
+        task.spec["retryPolicy"] = made.settings.policy
     for key in pipeline.params:
-        task.inputs.parameters[key].component_input_parameter = key
+        task.give("parameters", key, {"componentInputParameter": key})
     for key, value in made.known.items():
-        task.inputs.parameters[key].CopyFrom(fixed_value(value))
+        task.give("parameters", key, fixed_value(value))
+    refs: dict[str, OutputKey] = {
+        out: ArtifactRef(name, out) if isinstance(type_, ArtifactType) else OutputRef(name, out)
+        for out, type_ in outputs.items()
+    }
+    task.outputs = {ref: (out, outputs[out]) for out, ref in refs.items()}
+    body.add(task)
+    root = {"dag": body.spec(refs)}
     if pipeline.params:
-        spec.root.input_definitions.CopyFrom(given)
-    outputs_of(outputs, spec.root.output_definitions)
-    for out, type_ in outputs.items():
-        if isinstance(type_, ArtifactType):
-            selectors = spec.root.dag.outputs.artifacts[out].artifact_selectors
-            selectors.add(producer_subtask=pipeline.name, output_artifact_key=out)
-            continue
-        chosen = spec.root.dag.outputs.parameters[out].value_from_parameter
-        chosen.producer_subtask, chosen.output_parameter_key = pipeline.name, out
+        root["inputDefinitions"] = given
+    return {**root, "outputDefinitions": outputs_of(outputs)} if outputs else root
 
 
-def _with_command_variables(container: Any) -> Any:
+def _with_command_variables(container: Data) -> Data:
     """The container with its variables in the command. The brace is left to whoever keeps variables."""
-    moved = [f"{entry.name}={entry.value}" for entry in container.env if entry.name != BRACE]
+    env, words = container.get("env", []), container["command"]
+    moved = [f"{entry['name']}={entry.get('value', '')}" for entry in env if entry["name"] != BRACE]
     if not moved:
         return container
-    made = type(container)()
-    made.CopyFrom(container)
-    kept = [entry for entry in container.env if entry.name == BRACE]
-    del made.env[:]
-    made.env.extend(kept)
-    words = list(container.command)
     if "=" in words[0]:
         words = ["sh", "-c", RUN_AS_IT_IS, *words]
-    del made.command[:]
-    made.command.extend(["env", *moved, *words])
-    return made
+    kept = [entry for entry in env if entry["name"] == BRACE]
+    changed = {**container, "command": ["env", *moved, *words], "env": kept}
+    return {key: value for key, value in changed.items() if key != "env" or value}
 
 
 FORMS = ("ir", "crd", COMPONENT)
@@ -373,22 +370,18 @@ def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
     plan = request.plan if pipeline is request.pipeline else plan_of(pipeline, request.site)
     builder = Builder(plan.under(restarts_at(request.site)))
     dag = root(builder)
-    spec = ir.PipelineSpec(
-        schema_version=SCHEMA_VERSION, sdk_version=f"gpuflow-{__version__}", components=builder.components
-    )
-    spec.pipeline_info.name = pipeline.name
-    spec.pipeline_info.description = pipeline.description or ""
-    own = pipeline_options(pipeline)
-    spec.pipeline_info.display_name = own.display_name or ""
-    spec.default_pipeline_root = own.pipeline_root or ""
-    spec.root.dag.CopyFrom(dag.spec(pipeline.outputs))
+    own, whole = pipeline_options(pipeline), {"dag": dag.spec(pipeline.outputs)}
     if pipeline.params:
-        spec.root.input_definitions.CopyFrom(parameters_of(pipeline, builder.param_types))
+        whole["inputDefinitions"] = parameters_of(pipeline, builder.param_types)
     if pipeline.outputs:
-        types = {name: dag.produced[ref][2] for name, ref in pipeline.outputs.items()}
-        spec.root.output_definitions.CopyFrom(outputs_of(types))
-    executors = {"executors": dict(sorted(builder.executors.items()))}
-    written = dict(sorted({**message_dict(spec), "deploymentSpec": executors}.items()))
+        whole["outputDefinitions"] = outputs_of({key: dag.produced[ref][2] for key, ref in pipeline.outputs.items()})
+    spec: Data = in_order({"components": builder.components, "root": whole, **_about(pipeline)})
+    if own.display_name:
+        spec["pipelineInfo"] = in_order({**spec["pipelineInfo"], "displayName": own.display_name})
+    if own.pipeline_root:
+        spec["defaultPipelineRoot"] = own.pipeline_root
+    spec["deploymentSpec"] = {"executors": dict(sorted(builder.executors.items()))}
+    written = dict(sorted(spec.items()))
     return written, _platform(builder, _run_config(pipeline)), len(builder.executors)
 
 

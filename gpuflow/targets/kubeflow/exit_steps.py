@@ -29,7 +29,7 @@ from gpuflow.core.alert import PAGERDUTY, SLACK_API
 from gpuflow.core.errors import Finding, Problem, rule
 from gpuflow.plan import Plan
 from gpuflow.site import Site
-from gpuflow.site.policy import alerts_of
+from gpuflow.site.model import alerts_of
 from gpuflow.spec.container import SecretKey
 from gpuflow.spec.notify import Alert, SecretValue
 from gpuflow.spec.params import text_of

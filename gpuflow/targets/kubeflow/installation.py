@@ -10,7 +10,7 @@ site needs is merged here.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuflow.core.emit import emit
@@ -27,12 +27,6 @@ from gpuflow.targets.kubeflow.gangs import own_pods
 
 KEY = "engines.kubeflow.fs_group"
 _SET = f"set the group for all runs (gpuflow site kubeflow prints the setting), and {KEY} in the site"
-
-
-def fs_group_patch(site: Site) -> dict[str, Any]:
-    """The part of the API server's patch that gives the volumes of every pod to a group: the site's."""
-    said = site.engine(FACTS.name).fs_group
-    return {"templateDefaults": {"securityContext": {"fsGroup": site.identity.fs_group if said is None else said}}}
 
 
 @refusal("GF301", optional=True)
@@ -96,41 +90,18 @@ NAMESPACE = "kubeflow"
 
 SITE_HINT = "Then tell gpuflow, in the file of site {name}: engines: {{kubeflow: {{retry: always, fs_group: {group}}}}}"
 
-Part = Callable[[Site], Mapping[str, Any]]
 
+def spec_patch(site: Site) -> dict[str, Any]:
+    """The API server's patch: pods are started again whatever ended them, and volumes belong to the site's group.
 
-def retry_part(site: Site) -> Mapping[str, Any]:
-    """Pods are started again whatever ended them, and only those of steps that ask for it: `retry: always`.
-
-    Argo merges the defaults into every template, the DAGs around a step included. A limit above 0 would repeat those as
-    well, each time all that is in them.
+    Only pods of steps that ask for it are started again (`retry: always`): Argo merges the defaults into every
+    template, the DAGs around a step included. A limit above 0 would repeat those as well, each time all that is in
+    them.
     """
-    return {"templateDefaults": {"retryStrategy": {"limit": "0", "retryPolicy": "Always"}}}
-
-
-PARTS: tuple[Part, ...] = (retry_part, fs_group_patch)
-"""What gpuflow may need of an installation, one function each."""
-
-
-def spec_patch(site: Site, parts: Iterable[Part] = PARTS) -> dict[str, Any]:
-    """The patch for all of it."""
-    patch: dict[str, Any] = {}
-    for part in parts:
-        patch = merged_patches(patch, part(site))
-    return patch
-
-
-def merged_patches(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Both documents merged. Two different values of one field are a bug in gpuflow."""
-    result = dict(one)
-    for key, value in other.items():
-        before = result.get(key)
-        if isinstance(before, Mapping) and isinstance(value, Mapping):
-            result[key] = merged_patches(before, value)
-        else:
-            assert before is None or before == value, f"two parts of the patch set {key}"
-            result[key] = value
-    return result
+    said = site.engine(FACTS.name).fs_group
+    group = site.identity.fs_group if said is None else said
+    retry = {"limit": "0", "retryPolicy": "Always"}
+    return {"templateDefaults": {"retryStrategy": retry, "securityContext": {"fsGroup": group}}}
 
 
 def patch_text(patch: Mapping[str, Any]) -> str:

@@ -6,15 +6,15 @@ KFP and Argo mount folders into every step's container (`MOUNTS`: argocompiler/c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from posixpath import normpath
 from typing import Final
 
 from gpuflow.core.errors import Finding, Problem, Rule, Where, rule
 from gpuflow.plan import Plan, PlannedStep
-from gpuflow.pod.supervision import has_records, is_below, saves_to_scratch
+from gpuflow.pod.supervision import has_records, saves_to_scratch
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import output_types
 from gpuflow.spec.step import Step
+from gpuflow.spec.storage_paths import is_below, normalize_path
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
 from gpuflow.targets.capabilities import named_steps, refusal
 from gpuflow.targets.kubeflow.containers import never_cached
@@ -34,7 +34,7 @@ def taken_mounts(plan: Plan) -> Iterator[Problem]:
     """Volumes where KFP mounts one itself: Kubernetes refuses two mounts of one path, and the step never starts."""
     for each in own_pods(plan):
         for place, path in _mount_places(each):
-            if normpath(path) in MOUNTS:
+            if normalize_path(path) in MOUNTS:
                 yield Problem(
                     f'step "{each.name}" mounts a volume at {path}, where KFP mounts one of its own: Kubernetes '
                     "refuses such a pod",
@@ -48,8 +48,8 @@ def hidden_paths(plan: Plan) -> Iterator[Problem]:
     """Steps that work where KFP mounts an empty folder."""
     for each in own_pods(plan):
         for place, path in _used_paths(each):
-            mount = next((mount for mount in MOUNTS if is_below(normpath(path), mount)), None)
-            covered = any(is_below(normpath(path), normpath(own)) for _, own in _mount_places(each))
+            mount = next((mount for mount in MOUNTS if is_below(path, mount)), None)
+            covered = any(is_below(path, own) for _, own in _mount_places(each))
             if mount is not None and not covered:
                 yield Problem(
                     f'step "{each.name}": {path} is in {mount}, where KFP mounts an empty folder: files of the image '

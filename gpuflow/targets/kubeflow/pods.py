@@ -1,6 +1,8 @@
-"""A pod as KFP's messages: its main container, and its other parts as Kubernetes executor config.
+"""A pod as the IR holds it: its main container, and its other parts as Kubernetes executor config, as plain data.
 
-The executor config has placement, metadata, volumes, secrets, identity and timeout.
+The executor config has placement, metadata, volumes, secrets, identity and timeout. Most pods of a pipeline have all
+but the command and the metadata alike: the rest is made once for each content, and all of them hold the same map, which
+nobody may change.
 """
 
 from __future__ import annotations
@@ -10,64 +12,51 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from google.protobuf import json_format
-
 from gpuflow.core.caching import content_of, data_of
 from gpuflow.pod.placement import PREFERRED_AFFINITY, REQUIRED_AFFINITY
 from gpuflow.quantity import NANO, Quantity
 from gpuflow.targets.kubeflow.containers import NO_OUTPUTS, PLACEHOLDER, StepOutputs, command_words
-from gpuflow.targets.kubeflow.messages import constant, ir, message_dict, platform
+from gpuflow.targets.kubeflow.dag import Data, fixed_value, in_order
 from gpuflow.targets.kubeflow.references import BRACE, ClaimRef, each_for_driver, for_driver
 
-_Container: Any = ir.PipelineDeploymentConfig.PipelineContainerSpec
-_Resources: Any = _Container.ResourceSpec
 _GIGA = 10**9
-
-
-def container_spec(main: dict[str, Any], *, outputs: StepOutputs = NO_OUTPUTS) -> Any:
-    """The typed container spec. `outputs`: what KFP's launcher looks for."""
-    command = command_words(main, outputs)
-    spec = _container_message(*_container_settings(main, command))
-    spec.command.extend(map(for_driver, command))
-    return spec
-
-
-def plain_container(main: dict[str, Any], *, outputs: StepOutputs = NO_OUTPUTS) -> dict[str, Any]:
-    """The same as plain data. Many steps have all but the command alike: it is made once for each content."""
-    command = command_words(main, outputs)
-    around = _plain(_container_message, _container_settings(main, command))
-    return dict(sorted({"command": list(map(for_driver, command)), **around}.items()))
-
-
 _BRACE = f"$({BRACE})"
 
 
-def _container_settings(main: dict[str, Any], command: list[str]) -> tuple[str, list[Any], dict[str, Any], bool]:
-    """What a container has beside its command: image, variables, resources; and whether the command has braces."""
+def container_spec(main: dict[str, Any], *, outputs: StepOutputs = NO_OUTPUTS) -> Data:
+    """The container (PipelineContainerSpec). `outputs`: what KFP's launcher looks for."""
+    command = command_words(main, outputs)
     env = [entry for entry in main.get("env", ()) if "value" in entry and PLACEHOLDER not in entry["value"]]
-    return main["image"], env, main.get("resources", {}), any(_BRACE in word for word in command)
+    braces = any(_BRACE in word for word in command)
+    around = _once(_container, main["image"], env, main.get("resources", {}), braces)
+    return {"command": list(map(for_driver, command)), **around}
 
 
-def _plain(message: Callable[..., Any], said: tuple[Any, ...]) -> dict[str, Any]:
+def _once(make: Callable[..., Data], *said: Any) -> Data:
+    """What is made of plain data, one map for each content."""
     content = content_of(said)
-    return message_dict(message(*said)) if content is None else _plain_once(message, content)
+    return make(*said) if content is None else _made(make, content)
 
 
 @lru_cache(maxsize=2048)
-def _plain_once(message: Callable[..., Any], content: bytes) -> dict[str, Any]:
-    return message_dict(message(*data_of(content)))
+def _made(make: Callable[..., Data], content: bytes) -> Data:
+    return make(*data_of(content))
 
 
-def _container_message(
-    image: str, env: list[dict[str, str]], resources: dict[str, dict[str, str]], braces: bool
-) -> Any:
+def _container(image: str, env: list[dict[str, str]], resources: dict[str, dict[str, str]], braces: bool) -> Data:
     if braces or any(_BRACE in entry["value"] for entry in env):
         env = [{"name": BRACE, "value": "{"}, *env]
-    spec = _Container(image=for_driver(image))
-    spec.env.extend(_Container.EnvVar(name=entry["name"], value=for_driver(entry["value"])) for entry in env)
-    if resources:
-        spec.resources.CopyFrom(_resources(resources))
-    return spec
+    variables = [
+        {"name": entry["name"], **({"value": for_driver(entry["value"])} if entry["value"] else {})} for entry in env
+    ]
+    asked = {"resources": _resources(resources)} if resources else {}
+    return {**_nonempty({"env": variables, "image": for_driver(image)}), **asked}
+
+
+def _nonempty(fields: Mapping[str, Any]) -> Data:
+    """The fields that say something, in order. Nothing said is what protobuf leaves out as well."""
+    found: Data = in_order({key: value for key, value in fields.items() if value})
+    return found
 
 
 def _double(amount: str) -> float:
@@ -75,27 +64,22 @@ def _double(amount: str) -> float:
     return min(Quantity(amount).nano, int(sys.float_info.max)) / NANO
 
 
-def _resources(resources: dict[str, dict[str, str]]) -> Any:
+def _resources(resources: dict[str, dict[str, str]]) -> Data:
     """Amounts twice: as text, which the driver reads, and as the older floats, which other readers of the IR know."""
-    spec = _Resources()
-    for side in ("request", "limit"):
-        amounts = resources.get(f"{side}s", {})
+    spec: Data = {}
+    for side in ("Request", "Limit"):
+        amounts = resources.get(f"{side.lower()}s", {})
         if "cpu" in amounts:
-            setattr(spec, f"cpu_{side}", _double(amounts["cpu"]))
-            setattr(spec, f"resource_cpu_{side}", amounts["cpu"])
+            spec |= {f"cpu{side}": _double(amounts["cpu"]), f"resourceCpu{side}": amounts["cpu"]}
         if "memory" in amounts:
-            setattr(spec, f"memory_{side}", _double(amounts["memory"]) / _GIGA)
-            setattr(spec, f"resource_memory_{side}", amounts["memory"])
+            gigabytes = _double(amounts["memory"]) / _GIGA
+            spec |= {f"memory{side}": gigabytes, f"resourceMemory{side}": amounts["memory"]}
     devices = [(name, count) for name, count in resources.get("limits", {}).items() if "/" in name]
     for name, count in devices[:1]:  # the GPU comes first, and KFP knows one kind
-        spec.accelerator.CopyFrom(
-            _Resources.AcceleratorConfig(type=name, count=int(count), resource_type=name, resource_count=count)
+        spec["accelerator"] = _nonempty(
+            {"type": name, "count": str(int(count)), "resourceType": name, "resourceCount": count}
         )
-    return spec
-
-
-Config = Any
-"""A KubernetesExecutorConfig."""
+    return _nonempty(spec)
 
 
 _OF_SPEC = (
@@ -110,154 +94,127 @@ _OF_SPEC = (
 _OF_MAIN = ("volumeMounts", "imagePullPolicy")
 
 
-def executor_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> Config:
-    """The typed config of a pod. `claims`: where the name of each run's claim comes from, by volume name."""
-    config = _config_message(*_settings(pod["spec"], claims))
-    # Argo puts labels and annotations on the pod by itself: the driver, and its kubelet, have no part in it.
-    metadata = pod.get("metadata", {})
-    config.pod_metadata.labels.update(metadata.get("labels", {}))
-    config.pod_metadata.annotations.update(metadata.get("annotations", {}))
-    return config
-
-
-def plain_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as plain data. Most pods of a pipeline have all but the metadata alike: it is made once."""
-    config = _plain(_config_message, _settings(pod["spec"], claims))
-    given = pod.get("metadata", {})
-    metadata = {key: dict(sorted(given[key].items())) for key in ("annotations", "labels") if given.get(key)}
-    return dict(sorted({**config, "podMetadata": metadata}.items())) if metadata else config
-
-
-def _settings(
-    spec: dict[str, Any], claims: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
-    """All that a config says but the metadata."""
-    main = spec["containers"][0]
+def executor_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> Data:
+    """The KubernetesExecutorConfig of a pod. `claims`: where the name of each run's claim comes from, by volume."""
+    main, spec, metadata = pod["spec"]["containers"][0], pod["spec"], pod.get("metadata", {})
+    env = [entry for entry in main.get("env", ()) if "valueFrom" in entry]
     said = {key: spec[key] for key in _OF_SPEC if key in spec}
-    own = {key: main[key] for key in _OF_MAIN if key in main}
-    return said, own, [entry for entry in main.get("env", ()) if "valueFrom" in entry], dict(claims)
+    config = _once(_config, said, {key: main[key] for key in _OF_MAIN if key in main}, env, dict(claims))
+    # Argo puts labels and annotations on the pod by itself: the driver, and its kubelet, have no part in it.
+    shown = _nonempty({key: metadata.get(key) for key in ("annotations", "labels")})
+    return dict(sorted({**config, "podMetadata": shown}.items())) if shown else config
 
 
-def _config_message(
-    spec: dict[str, Any], main: dict[str, Any], env: list[dict[str, Any]], claims: Mapping[str, Any]
-) -> Config:
-    config = platform.KubernetesExecutorConfig()
-    _placement(config, spec)
-    _volumes(config, spec, main, claims)
-    _environment(config, env)
-    for secret in spec.get("imagePullSecrets", []):
-        config.image_pull_secret.add(secret_name=secret["name"], secret_name_parameter=fixed_value(secret["name"]))
-    config.image_pull_policy = main.get("imagePullPolicy", "")
-    config.active_deadline_seconds = spec.get("activeDeadlineSeconds", 0)
-    _identity(config, spec.get("securityContext", {}))
-    if "$" in str(config):
-        safe = each_for_driver(json_format.MessageToDict(config))
-        config = json_format.ParseDict(safe, platform.KubernetesExecutorConfig())
-    return config
-
-
-def fixed_value(text: str) -> Any:
-    """A value that is known now, as the backend wants it: in the form of a task's input."""
-    return ir.TaskInputsSpec.InputParameterSpec(runtime_value=ir.ValueOrRuntimeParameter(constant=constant(text)))
-
-
-def _placement(config: Config, spec: dict[str, Any]) -> None:
-    if "nodeSelector" in spec:
-        config.node_selector.labels.update(spec["nodeSelector"])
-    for toleration in spec.get("tolerations", []):
-        seconds = toleration.get("tolerationSeconds")
-        fields = {key: toleration[key] for key in ("key", "operator", "value", "effect") if key in toleration}
-        config.tolerations.add(**fields, **({} if seconds is None else {"toleration_seconds": seconds}))
+def _config(spec: Data, main: Data, env: list[Data], claims: Mapping[str, Any]) -> Data:
     node = spec.get("affinity", {}).get("nodeAffinity", {})
-    for term in node.get(REQUIRED_AFFINITY, {}).get("nodeSelectorTerms", []):
-        config.node_affinity.add(**_term(term))
-    for preferred in node.get(PREFERRED_AFFINITY, []):
-        config.node_affinity.add(**_term(preferred["preference"]), weight=preferred["weight"])
-
-
-def _term(term: dict[str, Any]) -> dict[str, Any]:
-    return {
-        ours: [platform.SelectorRequirement(**requirement) for requirement in term[theirs]]
-        for ours, theirs in (("match_expressions", "matchExpressions"), ("match_fields", "matchFields"))
-        if theirs in term
+    required = node.get(REQUIRED_AFFINITY, {}).get("nodeSelectorTerms", [])
+    preferred = node.get(PREFERRED_AFFINITY, [])
+    tolerations = spec.get("tolerations", [])
+    secrets = [secret["name"] for secret in spec.get("imagePullSecrets", [])]
+    deadline, security = spec.get("activeDeadlineSeconds"), spec.get("securityContext", {})
+    config = {
+        "nodeSelector": {"labels": spec["nodeSelector"]} if spec.get("nodeSelector") else None,
+        "tolerations": [_nonempty(_integers_as_text(each, "tolerationSeconds")) for each in tolerations],
+        "nodeAffinity": [
+            *map(_term, required),
+            *({**_term(each["preference"]), "weight": each["weight"]} for each in preferred),
+        ],
+        **_volumes(spec, main, claims),
+        **_environment(env),
+        "imagePullSecret": [{"secretName": name, "secretNameParameter": fixed_value(name)} for name in secrets],
+        "imagePullPolicy": main.get("imagePullPolicy"),
+        "activeDeadlineSeconds": str(deadline) if deadline else None,
+        "securityContext": _integers_as_text(
+            {key: security[key] for key in ("runAsUser", "runAsGroup", "runAsNonRoot") if key in security},
+            "runAsUser",
+            "runAsGroup",
+        ),
     }
+    safe: Data = in_order(each_for_driver(_nonempty(config)))
+    return safe
 
 
-def _volumes(config: Config, spec: dict[str, Any], main: dict[str, Any], claims: Mapping[str, Any]) -> None:
+def _integers_as_text(fields: Mapping[str, Any], *large: str) -> Data:
+    """Fields of which those that are `large`, of 64 bits, are text in a message's JSON form."""
+    return {key: str(value) if key in large else value for key, value in fields.items() if value is not None}
+
+
+def _term(term: dict[str, Any]) -> Data:
+    found = {key: term[key] for key in ("matchExpressions", "matchFields") if key in term}
+    return {key: [_nonempty(requirement) for requirement in items] for key, items in found.items() if items}
+
+
+def _volumes(spec: Data, main: Data, claims: Mapping[str, Any]) -> dict[str, list[Data]]:
     sources = {volume["name"]: volume for volume in spec.get("volumes", [])}
+    found: dict[str, list[Data]] = {}
     for mount in main.get("volumeMounts", []):
         volume, path = sources[mount["name"]], mount["mountPath"]
         if "persistentVolumeClaim" in volume:
-            _claim(config, volume, mount, claims)
+            field, made = "pvcMount", _claim(volume, mount, claims)
         elif "emptyDir" in volume:
-            fields = {"medium": volume["emptyDir"].get("medium"), "size_limit": volume["emptyDir"].get("sizeLimit")}
-            given = {key: value for key, value in fields.items() if value is not None}
-            config.empty_dir_mounts.add(volume_name=volume["name"], mount_path=path, **given)
+            field, source = "emptyDirMounts", volume["emptyDir"]
+            own = {key: source[key] for key in ("medium", "sizeLimit") if source.get(key) is not None}
+            made = {"volumeName": volume["name"], "mountPath": path, **own}
         elif "ephemeral" in volume:
-            template = volume["ephemeral"].get("volumeClaimTemplate", {})
-            config.generic_ephemeral_volume.add(volume_name=volume["name"], mount_path=path, **_template(template))
+            field, template = "genericEphemeralVolume", volume["ephemeral"].get("volumeClaimTemplate", {})
+            made = {"volumeName": volume["name"], "mountPath": path, **_template(template)}
         elif "secret" in volume:
-            source = volume["secret"]
-            config.secret_as_volume.add(mount_path=path, **_object_fields("secret", source["secretName"], source))
+            field, source = "secretAsVolume", volume["secret"]
+            made = {"mountPath": path, **_object_fields("secret", source["secretName"], source)}
         elif "configMap" in volume:
-            source = volume["configMap"]
-            config.config_map_as_volume.add(mount_path=path, **_object_fields("config_map", source["name"], source))
+            field, source = "configMapAsVolume", volume["configMap"]
+            made = {"mountPath": path, **_object_fields("configMap", source["name"], source)}
+        else:
+            continue
+        found.setdefault(field, []).append(made)
+    return found
 
 
-def _template(template: dict[str, Any]) -> dict[str, Any]:
+def _template(template: Data) -> Data:
     """The claim of an ephemeral volume; without a class, the cluster's default one."""
     spec, metadata = template.get("spec", {}), template.get("metadata", {})
     storage_class = spec.get("storageClassName")
-    said = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
-    fields: dict[str, Any] = {
-        "access_modes": spec.get("accessModes", []),
-        "size": spec.get("resources", {}).get("requests", {}).get("storage", ""),
-        "metadata": platform.PodMetadata(**said),
-    }
-    named = {"default_storage_class": True} if storage_class is None else {"storage_class_name": storage_class}
-    return fields | named
+    fields = _nonempty(
+        {
+            "accessModes": spec.get("accessModes"),
+            "size": spec.get("resources", {}).get("requests", {}).get("storage"),
+            "storageClassName": storage_class,
+            "defaultStorageClass": storage_class is None,
+        }
+    )
+    return {**fields, "metadata": _nonempty({key: metadata.get(key) for key in ("labels", "annotations")})}
 
 
-def _object_fields(kind: str, name: str, source: dict[str, Any]) -> dict[str, Any]:
+def _object_fields(kind: str, name: str, source: Data) -> Data:
     """The fields that name a Secret or a ConfigMap, and whether it may be missing."""
     optional = bool(source.get("optional", False))
-    return {f"{kind}_name": name, f"{kind}_name_parameter": fixed_value(name), "optional": optional}
+    return {f"{kind}Name": name, f"{kind}NameParameter": fixed_value(name), "optional": optional}
 
 
-def _claim(config: Config, volume: dict[str, Any], mount: dict[str, Any], claims: Mapping[str, Any]) -> None:
-    entry = config.pvc_mount.add(mount_path=mount["mountPath"], sub_path=mount.get("subPath", ""))
+def _claim(volume: Data, mount: Data, claims: Mapping[str, Any]) -> Data:
     if volume["name"] in claims:
-        name = claims[volume["name"]]
-        entry.component_input_parameter = name
-        entry.pvc_name_parameter.component_input_parameter = name
+        given = {"componentInputParameter": claims[volume["name"]]}
+        name = {**given, "pvcNameParameter": given}
     else:
-        entry.constant = volume["persistentVolumeClaim"]["claimName"]
-        entry.pvc_name_parameter.CopyFrom(fixed_value(entry.constant))
+        known = volume["persistentVolumeClaim"]["claimName"]
+        name = {"constant": known, "pvcNameParameter": fixed_value(known)}
+    return _nonempty({"mountPath": mount["mountPath"], "subPath": mount.get("subPath"), **name})
 
 
-def _environment(config: Config, env: list[dict[str, Any]]) -> None:
+def _environment(env: list[Data]) -> dict[str, list[Data]]:
+    found: dict[str, list[Data]] = {}
     for entry in env:
-        source = entry["valueFrom"]
-        if "secretKeyRef" in source:
-            ref = source["secretKeyRef"]
-            keys = [platform.SecretAsEnv.SecretKeyToEnvMap(secret_key=ref["key"], env_var=entry["name"])]
-            config.secret_as_env.add(key_to_env=keys, **_object_fields("secret", ref["name"], ref))
-        elif "fieldRef" in source:
-            config.field_path_as_env.add(name=entry["name"], field_path=source["fieldRef"]["fieldPath"])
-        elif "configMapKeyRef" in source:
-            ref = source["configMapKeyRef"]
-            pairs = [platform.ConfigMapAsEnv.ConfigMapKeyToEnvMap(config_map_key=ref["key"], env_var=entry["name"])]
-            config.config_map_as_env.add(key_to_env=pairs, **_object_fields("config_map", ref["name"], ref))
-
-
-def _identity(config: Config, security: dict[str, Any]) -> None:
-    for field, key in (
-        ("run_as_user", "runAsUser"),
-        ("run_as_group", "runAsGroup"),
-        ("run_as_non_root", "runAsNonRoot"),
-    ):
-        if key in security:
-            setattr(config.security_context, field, security[key])
+        source, name = entry["valueFrom"], entry["name"]
+        if "fieldRef" in source:
+            made = {"name": name, "fieldPath": source["fieldRef"]["fieldPath"]}
+            found.setdefault("fieldPathAsEnv", []).append(made)
+        for kind in ("secret", "configMap"):
+            ref = source.get(f"{kind}KeyRef")
+            if ref is not None:
+                keys = [{f"{kind}Key": ref["key"], "envVar": name}]
+                made = {"keyToEnv": keys, **_object_fields(kind, ref["name"], ref)}
+                found.setdefault(f"{kind}AsEnv", []).append(made)
+    return found
 
 
 def claim_channels(pod: dict[str, Any], new_claims: Mapping[str, str]) -> dict[str, ClaimRef]:

@@ -16,7 +16,7 @@ from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.kubernetes.pod_fields import Field, fields_of
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod import Engine, pod_of
-from gpuflow.pod.notes import without_merge
+from gpuflow.pod.build import made_pod
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.spec.expression import asks_item, compared_texts
 from gpuflow.spec.fan_out import Range
@@ -153,7 +153,8 @@ def patches(plan: Plan) -> Iterator[Loss]:
         if hatch is None or hatch.merge is None:
             continue
         try:
-            lost = lost_changes(pod_of(without_merge(each)), pod_of(each))
+            made = made_pod(each)
+            lost = lost_changes(made.plain, made.manifest)
         except GpuflowError:
             continue  # said by whoever makes the pod
         if lost:

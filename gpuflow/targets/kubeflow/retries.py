@@ -8,7 +8,6 @@ retried, with the steps; none for what is kept exactly.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
 from gpuflow.core.errors import Finding, rule
@@ -35,7 +34,7 @@ def restarts_at(site: Site) -> Restarts:
     return "always" if site.engine("kubeflow").retry == "always" else "unknown"
 
 
-def retry_policy(each: PlannedStep) -> Any | None:
+def retry_policy(each: PlannedStep) -> dict[str, Any] | None:
     """The task's retry policy; None: KFP is not asked for another pod.
 
     `backoffMaxDuration` counts from the moment at which the first pod was made, not from its failure: whatever KFP's
@@ -48,22 +47,12 @@ def retry_policy(each: PlannedStep) -> Any | None:
     start, factor = written_backoff(step.retry, again)
     longest = (active_deadline(each) or LONGEST_ATTEMPT) + min(LONGEST_WAIT, longest_wait(step.retry, again))
     total = min(MAX_INT32, max(LEAST_DURATION, (again + 1) * longest))
-    return _policy(again, start, factor, total)
-
-
-@lru_cache(maxsize=1024)
-def _policy(again: int, start: int, factor: int, total: int) -> Any:
-    """The message, one for all steps that retry alike: whoever wants to change it copies it."""
-    from google.protobuf import duration_pb2
-
-    from gpuflow.targets.kubeflow.messages import ir  # loads kfp, which whoever asks for the waits alone may not have
-
-    return ir.PipelineTaskSpec.RetryPolicy(
-        max_retry_count=again,
-        backoff_duration=duration_pb2.Duration(seconds=start),
-        backoff_factor=factor,
-        backoff_max_duration=duration_pb2.Duration(seconds=total),
-    )
+    return {
+        "maxRetryCount": again,
+        "backoffDuration": f"{start}s",
+        "backoffFactor": float(factor),
+        "backoffMaxDuration": f"{total}s",
+    }
 
 
 def written_backoff(retry: Retry, again: int) -> tuple[int, int]:

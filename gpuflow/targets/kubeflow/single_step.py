@@ -5,12 +5,9 @@ kfp takes resources, retries, caching and pod settings from tasks, not from comp
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-
-from google.protobuf import json_format
 
 from gpuflow.core.errors import Finding, GpuflowError, fail
 from gpuflow.plan import Restarts, plan_of
@@ -23,13 +20,13 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import RunRef
 from gpuflow.targets.capabilities import construct_losses, partial_support_notes
 from gpuflow.targets.kubeflow.build import ENGINE
-from gpuflow.targets.kubeflow.containers import cached_settings, step_outputs, task_options
+from gpuflow.targets.kubeflow.containers import cache_key_of, cached_settings, step_outputs, task_options
 from gpuflow.targets.kubeflow.facts import FACTS, capabilities_at
 from gpuflow.targets.kubeflow.pods import container_spec, executor_config
-from gpuflow.targets.kubeflow.references import NODE_NAME, RUN_FACTS, Channel, KubeflowSpelling, for_driver
+from gpuflow.targets.kubeflow.references import NODE_NAME, RUN_FACTS, Channel, KubeflowSpelling
 from gpuflow.targets.kubeflow.refusals import partial_losses
 from gpuflow.targets.kubeflow.retries import restarts_at, retry_notes, retry_policy
-from gpuflow.targets.single_step import keywords_of, refuse_flow, refuse_nothing
+from gpuflow.targets.single_step import keywords_of, refuse_unfit
 
 if TYPE_CHECKING:
     from kfp import dsl
@@ -49,17 +46,30 @@ FLOW = {
 
 
 @dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """What a task has beside image, command, inputs and outputs; kfp takes it from tasks only."""
+
+    container: dict[str, Any]
+    """Its variables and resources (PipelineContainerSpec)."""
+    config: dict[str, Any]
+    """KubernetesExecutorConfig."""
+    policy: dict[str, Any] | None
+    """RetryPolicy, if it has one."""
+    caching: bool | None
+    """None: as the task has it."""
+    cache_key: str | None = None
+    display_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StepMessages:
     """A step's container and config, the arguments it takes, and the inputs that KFP itself gives a value."""
 
     name: str
     step: Step
-    container: Any
-    config: Any
+    settings: TaskSettings
     arguments: tuple[str, ...]
     known: dict[str, str]
-    policy: Any
-    """The task's retry policy, if it has one."""
     weaker: tuple[Finding, ...] = ()
     """What is carried only in part."""
 
@@ -78,12 +88,7 @@ def step_messages(
     `own_command`: whether the task runs the step's command. Else no supervisor can be put in front of it.
     `judged`: what KFP cannot carry was said already. `labels`: those of the pipeline that it comes from.
     """
-    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?", name):
-        raise fail(
-            "GF131", f'"{name}" is not a step name that every engine accepts', hint="lower-case letters, digits and '-'"
-        )
-    refuse_nothing(step)
-    refuse_flow(step, FLOW, "kubernetes.mount_pvc of kfp")
+    refuse_unfit(name, step, FLOW, "kubernetes.mount_pvc of kfp")
     if step.gang is not None:
         # Nothing would keep the gangs of two calls apart, or of two turns of a loop.
         hint = "write the pipeline in gpuflow and compile it, which does"
@@ -112,11 +117,18 @@ def step_messages(
     container = container_spec(pod["spec"]["containers"][0], outputs=step_outputs(step, alone=own_command))
     used = {_without_utc(channel) for channel in spelling.used}
     known = {facts[ref]: RUN_FACTS[ref.field] for ref in map(RunRef, RUN_FACTS) if ref in used}
-    settings = cached_settings(step, pod)
-    known |= {} if settings is None else {SETTINGS: settings}
-    policy = retry_policy(planned)
+    key = cached_settings(step, pod)
+    known |= {} if key is None else {SETTINGS: key}
+    settings = TaskSettings(
+        container,
+        executor_config(pod, {}),
+        retry_policy(planned),
+        bool(step.cache),
+        cache_key_of(step),
+        task_options(step).display_name,
+    )
     weaker = (*partial_support_notes(pipeline, capabilities_at(site)), *retry_notes(plan, restarts))
-    return StepMessages(name, step, container, executor_config(pod, {}), tuple(inputs.values()), known, policy, weaker)
+    return StepMessages(name, step, settings, tuple(inputs.values()), known, weaker)
 
 
 def _without_utc(channel: Channel) -> Channel:
@@ -124,55 +136,31 @@ def _without_utc(channel: Channel) -> Channel:
     return RunRef(channel.field) if isinstance(channel, RunRef) else channel
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSettings:
-    """What a task has beside image, command, inputs and outputs; kfp takes it from tasks only."""
-
-    container: Any
-    """Its variables and resources (PipelineContainerSpec)."""
-    config: Any
-    """KubernetesExecutorConfig."""
-    policy: Any | None
-    """RetryPolicy."""
-    caching: bool | None
-    """None: as the task has it."""
-    cache_key: str | None = None
-    display_name: str | None = None
-
-
-def settings_of(made: StepMessages, *, caching: bool = True) -> TaskSettings:
-    """What a step on its own says. `caching`: whether it speaks of caching."""
-    step, words = made.step, task_options(made.step)
-    key = for_driver(words.cache_key) if step.cache and words.cache_key else None
-    return TaskSettings(
-        made.container, made.config, made.policy, bool(step.cache) if caching else None, key, words.display_name
-    )
-
-
 def apply_settings(task: dsl.PipelineTask, settings: TaskSettings) -> dsl.PipelineTask:
     """The task with all settings. A task that kfp's local runner has run already does not need them."""
+    from google.protobuf import json_format
     from kfp.dsl.pipeline_task import TaskState
     from kfp.kubernetes.common import get_existing_kubernetes_config_as_message
 
     if task.state is TaskState.FINAL:
         return task
-    for variable in settings.container.env:
-        task.set_env_variable(variable.name, variable.value)
-    _resources(task, settings.container.resources)
+    for variable in settings.container.get("env", ()):
+        task.set_env_variable(variable["name"], variable.get("value", ""))
+    _resources(task, settings.container.get("resources", {}))
     policy = settings.policy
     if policy is not None:
         task.set_retry(
-            num_retries=policy.max_retry_count,
-            backoff_duration=f"{policy.backoff_duration.seconds}s",
-            backoff_factor=policy.backoff_factor,
-            backoff_max_duration=f"{policy.backoff_max_duration.seconds}s",
+            num_retries=policy["maxRetryCount"],
+            backoff_duration=policy["backoffDuration"],
+            backoff_factor=policy["backoffFactor"],
+            backoff_max_duration=policy["backoffMaxDuration"],
         )
     if settings.caching is not None:
         task.set_caching_options(settings.caching, settings.cache_key)
     if settings.display_name:
         task.set_display_name(settings.display_name)
-    config, more = get_existing_kubernetes_config_as_message(task), type(settings.config)()
-    more.CopyFrom(settings.config)
+    config = get_existing_kubernetes_config_as_message(task)
+    more = json_format.ParseDict(settings.config, type(config)())
     _keep_both(config, more)
     config.MergeFromString(more.SerializeToString())
     task.platform_config["kubernetes"] = json_format.MessageToDict(config)
@@ -198,20 +186,19 @@ def _keep_both(before: Any, more: Any) -> None:
     before.node_affinity.extend(both)
 
 
-def _resources(task: dsl.PipelineTask, resources: Any) -> None:
+def _resources(task: dsl.PipelineTask, resources: dict[str, Any]) -> None:
     setters = {
-        "resource_cpu_request": task.set_cpu_request,
-        "resource_cpu_limit": task.set_cpu_limit,
-        "resource_memory_request": task.set_memory_request,
-        "resource_memory_limit": task.set_memory_limit,
+        "resourceCpuRequest": task.set_cpu_request,
+        "resourceCpuLimit": task.set_cpu_limit,
+        "resourceMemoryRequest": task.set_memory_request,
+        "resourceMemoryLimit": task.set_memory_limit,
     }
     for field, setter in setters.items():
-        amount = getattr(resources, field)
-        if amount:
-            setter(_kfp_amount(amount, memory="memory" in field))
-    if resources.accelerator.resource_type:
-        task.set_accelerator_type(resources.accelerator.resource_type)
-        task.set_accelerator_limit(resources.accelerator.resource_count)
+        if field in resources:
+            setter(_kfp_amount(resources[field], memory="Memory" in field))
+    if "accelerator" in resources:
+        task.set_accelerator_type(resources["accelerator"]["resourceType"])
+        task.set_accelerator_limit(resources["accelerator"]["resourceCount"])
 
 
 def _kfp_amount(amount: str, *, memory: bool) -> str:

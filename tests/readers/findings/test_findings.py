@@ -1,7 +1,6 @@
 """What authors of other tools' documents may not know: each finding where it is due, and nowhere else.
 
-Tests gpuflow/readers/findings/rules.py, gpuflow/readers/findings/source.py
-and gpuflow/readers/findings/subject.py.
+Tests gpuflow/readers/findings/rules.py and gpuflow/readers/findings/subject.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whatever a document says, the reader answers or refuses: no traceback, no endless loop.
 
-Tests gpuflow/readers/kfp/conditions.py and gpuflow/readers/kfp/values.py.
+Tests gpuflow/readers/kfp/values.py.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from gpuflow.core.errors import GpuflowError
-from gpuflow.readers.kfp.conditions import Condition, condition_of
-from gpuflow.readers.kfp.values import KnownValue, OpenValue
+from gpuflow.readers.kfp.values import Condition, KnownValue, OpenValue, condition_of
 from tests.readers.kfp.documents import constant, container, given, group, loop, output, pipeline, platform, read, task
 
 STRING = {"parameterType": "STRING"}

@@ -1,6 +1,6 @@
 """The pod of a task: resources, accelerators, and every field of the platform document.
 
-Tests gpuflow/readers/kfp/pods.py and gpuflow/readers/kfp/settings.py.
+Tests gpuflow/readers/kfp/pods.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuflow.core.errors import GpuflowError
-from gpuflow.readers.kfp.settings import FIELDS
+from gpuflow.readers.kfp.pods import FIELDS
 from tests.readers.kfp.documents import (
     constant,
     container,

@@ -1,7 +1,6 @@
 """Tasks of a Kubeflow pipeline: order, groups, loops, conditions, exit tasks, and the pods of Kubeflow's own.
 
-Tests gpuflow/readers/kfp/conditions.py, gpuflow/readers/kfp/demand.py, gpuflow/formats/kfp.py,
-gpuflow/readers/kfp/tasks.py and gpuflow/readers/kfp/values.py.
+Tests gpuflow/formats/kfp.py, gpuflow/readers/kfp/tasks.py and gpuflow/readers/kfp/values.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Tests gpuflow/readers/kubernetes/demand.py, gpuflow/readers/kubernetes/fields.py, gpuflow/readers/kubernetes/jobs.py,
 gpuflow/readers/kubernetes/katib.py, gpuflow/readers/kubernetes/kinds.py, gpuflow/readers/kubernetes/pods.py,
-gpuflow/readers/kubernetes/ray.py, gpuflow/readers/kubernetes/serving.py, gpuflow/readers/kubernetes/training.py and
+gpuflow/readers/kubernetes/ray.py, gpuflow/readers/kubernetes/training.py and
 gpuflow/readers/kubernetes/volcano.py.
 """
 

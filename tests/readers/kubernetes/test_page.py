@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gpuflow.core.codes import CODES
-from gpuflow.readers.findings.source import ANNOTATION
+from gpuflow.readers.findings.rules import ANNOTATION
 from gpuflow.readers.kubernetes.kinds import KINDS
 from tests.conftest import ROOT
 

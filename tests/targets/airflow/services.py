@@ -24,7 +24,7 @@ class Services:
 
     def __init__(self, home: Home) -> None:
         self.home = home
-        ports = [_free_port() for _ in range(3)]
+        ports = _free_ports(3)
         self.url = f"http://127.0.0.1:{ports[0]}"
         home.environment |= {
             "AIRFLOW__API__HOST": "127.0.0.1",
@@ -142,7 +142,10 @@ def _http(method: str, url: str, body: Any, headers: dict[str, str]) -> Any:
         return None  # not up yet
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _free_ports(count: int) -> list[int]:
+    """All are held until each is known: none is given twice."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]

@@ -24,9 +24,11 @@ from gpuflow import Step
 from gpuflow.airflow import task, to_dag
 from gpuflow.airflow.trigger import GpuPodTrigger
 from gpuflow.core.errors import GpuflowError
+from gpuflow.site import Site
 from gpuflow.spec.engine_options.airflow import ROLES, AirflowDag, AirflowTask
 from gpuflow.spec.loading import loads
-from gpuflow.targets.airflow.engine_options import refused_assets
+from gpuflow.targets.airflow.engine_options import asset_refusals
+from gpuflow.targets.target import Request
 
 from .test_airflow_compile import compiled
 
@@ -334,7 +336,7 @@ SCHEMES = st.sampled_from(["", "s3://", "airflow://", "gs:", "http://[", "AIRFLO
 @given(st.tuples(SCHEMES, st.text(" a/[]:?#@%é", max_size=8)).map("".join) | st.sampled_from(["x" * 1500, "x" * 1501]))
 def test_what_airflow_takes_for_no_asset_is_refused_by_name(uri: str) -> None:
     pipeline = loads(f"{HEAD}on_data: [{json.dumps(uri)}]\n{STEP}", "p.yaml")
-    found = list(refused_assets(pipeline))
+    found = list(asset_refusals(Request(pipeline, Site.load("nvidia"), None, "p.yaml")))
     try:
         Asset(uri)
     except ValueError:

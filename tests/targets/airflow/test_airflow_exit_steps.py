@@ -3,7 +3,7 @@
 Never two pods that run the command at once for one task; never green when a pod failed beyond the budget; and no
 second pod for a step that is over, whoever did not hear of it.
 
-Tests gpuflow/airflow/deferral.py, gpuflow/airflow/limits.py and gpuflow/airflow/operator.py.
+Tests gpuflow/airflow/limits.py and gpuflow/airflow/operator.py.
 """
 
 from __future__ import annotations

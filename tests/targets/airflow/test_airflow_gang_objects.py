@@ -2,7 +2,7 @@
 
 In the place of the client is a table of objects. tests/cluster/test_gang_definitions.py asks a real API server.
 
-Tests gpuflow/airflow/gang_objects.py and gpuflow/airflow/gang_trigger.py.
+Tests gpuflow/airflow/gang_operator.py and gpuflow/airflow/gang_trigger.py.
 """
 
 from __future__ import annotations

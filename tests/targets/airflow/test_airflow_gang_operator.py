@@ -15,13 +15,14 @@ import yaml
 
 from gpuflow import Step
 from gpuflow.airflow import GpuGangOperator, GpuPodOperator, Pod, attempts, gpu_step, to_dag
-from gpuflow.airflow.gang_objects import refusal_of
 from gpuflow.airflow.gang_trigger import GpuGangTrigger
-from gpuflow.airflow.refusals import refusal_hint
+from gpuflow.airflow.refusals import refusal_hint, refusal_of
 from gpuflow.airflow.trigger import GpuPodTrigger
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand, demand_of
 from gpuflow.plan import planned_step
+from gpuflow.pod import Engine
+from gpuflow.pod.build import made_pod
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import EarlierAttempts, changes_of
 from gpuflow.readers import ForeignObject, Library, Options
@@ -201,9 +202,9 @@ def test_the_jobset_of_a_later_attempt_has_more_memory_other_nodes_and_no_spot()
     limits = [each["containers"][0]["resources"]["limits"]["memory"] for each in (first, grown)]
     assert limits == ["8Gi", "12Gi"] and scheduling(first) == scheduling(grown)
     assert scheduling(ranks(interruptions=1)) == scheduling(first)
-    fixed = changes_of(planned_step(pipeline, "train", site)).pod({"spec": first}, EarlierAttempts(interruptions=2))[
-        "spec"
-    ]
+    fixed = changes_of(made_pod(planned_step(pipeline, "train", site))).pod(
+        {"spec": first}, EarlierAttempts(interruptions=2)
+    )["spec"]
     assert scheduling(ranks(interruptions=2)) == scheduling(fixed) != scheduling(first)
     away = ranks(failures=1, failed_nodes=("node-a",))["affinity"]["nodeAffinity"]
     (term,) = away["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
@@ -234,9 +235,9 @@ def test_a_leader_is_a_pod_of_its_own_in_the_same_task() -> None:
         assert "--rank-offset=1" in workers["spec"]["containers"][0]["command"]
         for leads, pod in ((True, leader), (False, workers)):
             first = (task.leader if leads else task.template)["spec"]
-            expected = changes_of(planned_step(pipeline, "train", site), leads=leads).pod({"spec": first}, before)[
-                "spec"
-            ]
+            expected = changes_of(made_pod(planned_step(pipeline, "train", site), None, Engine(leads=leads))).pod(
+                {"spec": first}, before
+            )["spec"]
             own = {key: pod["spec"].get(key) for key in ("affinity", "nodeSelector", "tolerations")}
             assert own == {key: expected.get(key) for key in own}
             limits = [each["containers"][0]["resources"]["limits"] for each in (pod["spec"], expected)]

@@ -13,11 +13,12 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 
 from gpuflow.airflow import GpuPodOperator, Pod, at_most, deadline, output, param, run_began
-from gpuflow.pod.later_attempts import EarlierAttempts
+from gpuflow.plan import planned_step
+from gpuflow.pod.build import made_pod
+from gpuflow.pod.later_attempts import EarlierAttempts, on_demand_fields
 from gpuflow.site import Site
 from gpuflow.spec.canonical import meaning_of
-from gpuflow.targets.airflow.operators import budgets, on_demand
-from gpuflow.targets.airflow.references import Scope
+from gpuflow.targets.airflow.operators import budgets
 from tests.targets.attempts import (
     GROWING,
     INTERRUPTED,
@@ -214,7 +215,7 @@ def test_every_try_has_the_memory_that_the_one_maker_gives(server: StandIn, make
 @pytest.mark.parametrize("case", INTERRUPTED[::3], ids=str)
 def test_every_pod_stands_where_the_one_maker_puts_it(server: StandIn, maker: Any, case: Interrupted) -> None:
     pipeline = meaning_of(pipeline_of(case.text))
-    plain = on_demand(Scope(pipeline), "a", meaning_of(Site.load(case.site)))
+    plain = on_demand_fields(made_pod(planned_step(pipeline, "a", meaning_of(Site.load(case.site)))))
     first = pod_after(case.text, EarlierAttempts(), case.site)
     server.tell(*[PREEMPTED] * case.interruptions, GOOD)
     named = {"interruptions": case.interruptions, "fallback_after": case.after, "on_demand": plain}

@@ -80,7 +80,7 @@ def told_to_stop(*options: str) -> int:
     process: subprocess.Popen[str] = start(*options, *shell("echo ready; exec sleep 60"))
     assert process.stdout is not None and process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    return process.wait(60)
+    return process.wait(120)
 
 
 def test_a_timeout_that_ends_a_supervised_step_is_its_cause(
@@ -107,7 +107,7 @@ def test_a_container_that_was_killed_for_memory_twice_ran_out_of_memory(
         process = start(*supervised, "--engine-attempt", str(attempt), *more, *shell("echo ready; exec sleep 60"))
         assert process.stdout is not None and process.stdout.readline()
         process.kill()
-        process.wait(60)
+        process.wait(120)
     again = json.dumps({"by": "argo", "phase": "Failed", "message": OOM, "attempt": 1})
     assert run(*supervised, "--engine-attempt", "2", "--last", again, *shell("true")).returncode == 79
     last = said(tmp_path, 79)

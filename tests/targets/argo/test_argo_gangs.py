@@ -20,6 +20,8 @@ from gpuflow.demands import demand_of
 from gpuflow.demands.model import PodSet
 from gpuflow.kubernetes.expansion import expand
 from gpuflow.plan import planned_step
+from gpuflow.pod import Engine
+from gpuflow.pod.build import made_pod
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import changes_of
 from gpuflow.readers.gang_launcher import later_in
@@ -169,7 +171,9 @@ def test_the_leader_has_later_attempts_of_its_own() -> None:
             made = kube_client.object_state.value_at(gang.body(7, 3, before.interruptions, before), place)
             assert (
                 made
-                == changes_of(planned_step(pipeline, "train", site), leads=leads).pod({"spec": first}, before)["spec"]
+                == changes_of(made_pod(planned_step(pipeline, "train", site), None, Engine(leads=leads))).pod(
+                    {"spec": first}, before
+                )["spec"]
                 != first
             )
 
@@ -213,7 +217,7 @@ def test_the_launcher_makes_the_same_later_attempts_as_for_one_pod() -> None:
         EarlierAttempts(2, 5, ("a", "b")),
     ):
         made = kube_client.object_state.value_at(gang.body(7, 3, before.interruptions, before), RANKS)
-        expected = changes_of(planned_step(pipeline, "train", site)).pod({"spec": first}, before)["spec"]
+        expected = changes_of(made_pod(planned_step(pipeline, "train", site))).pod({"spec": first}, before)["spec"]
         assert made == expected != first
     assert kube_client.object_state.value_at(gang.body(2, 0, 1, EarlierAttempts(interruptions=1)), RANKS) == first
 

@@ -1,6 +1,6 @@
 """Hera files: run by a real Hera in a process of its own, and read as the workflows that it makes of them.
 
-Tests gpuflow/readers/python/inside_hera.py.
+Tests gpuflow/readers/python/inside_engine.py.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from gpuflow import kubeflow
 from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.site.model import Runtime
-from gpuflow.targets.kubeflow.messages import TITLES
+from gpuflow.targets.kubeflow.dag import TITLES
 from tests.targets.kubeflow.compiling import compiled, documents
 
 DATA = "  data: {image: a, command: [a], outputs: {set: {type: directory, kind: dataset, uri: 's3://b/set'}}}\n"
@@ -197,6 +197,6 @@ def test_a_step_on_its_own_gets_the_credentials_of_the_sites_artifacts() -> None
     )
     use = step(command=["use"], inputs={"/in/model": {"output": "train.model"}}, outputs={})
     made = kubeflow.component(use, site=site, name="use")
-    (variable,) = (each for each in made._made.container.env if each.name == "AWS_PROFILE")
-    assert variable.value == "lab"
-    assert "--input=/in/model={{$.inputs.parameters['model']}}" in made._made.container.command
+    (variable,) = (each for each in made._made.settings.container["env"] if each["name"] == "AWS_PROFILE")
+    assert variable["value"] == "lab"
+    assert "--input=/in/model={{$.inputs.parameters['model']}}" in made._made.settings.container["command"]

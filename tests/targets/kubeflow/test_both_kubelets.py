@@ -16,7 +16,7 @@ import gpuflow
 from gpuflow import kubeflow
 from gpuflow.core.errors import GpuflowError
 from gpuflow.kubernetes.expansion import escape, expand
-from gpuflow.readers.kfp.conditions import unquote
+from gpuflow.readers.kfp.values import unquote
 from gpuflow.spec.expression import compared_texts, parse
 from gpuflow.targets.kubeflow.references import for_driver, replaced_part
 from tests.importing.samples import import_text

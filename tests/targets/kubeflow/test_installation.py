@@ -12,7 +12,7 @@ import gpuflow
 from gpuflow import kubeflow
 from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
-from gpuflow.targets.kubeflow.installation import fs_group_patch
+from gpuflow.targets.kubeflow.installation import spec_patch
 from tests.targets.kubeflow.compiling import compiled
 from tests.targets.kubeflow.test_caching import notes_of
 
@@ -56,8 +56,8 @@ def test_a_group_that_a_step_names_is_refused_unless_the_installation_gives_it()
 
 
 def test_the_patch_gives_every_pod_the_group_of_the_site() -> None:
-    assert fs_group_patch(site(fs_group=2000)) == {"templateDefaults": {"securityContext": {"fsGroup": 2000}}}
-    assert fs_group_patch(Site.load("nvidia"))["templateDefaults"]["securityContext"] == {"fsGroup": 1000}
+    for given, group in ((site(fs_group=2000), 2000), (Site.load("nvidia"), 1000)):
+        assert spec_patch(given)["templateDefaults"]["securityContext"] == {"fsGroup": group}
 
 
 def test_a_component_says_it_too(caplog: pytest.LogCaptureFixture) -> None:

@@ -23,7 +23,6 @@ from kfp.pipeline_spec import pipeline_spec_pb2 as ir
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.targets.kubeflow import target
-from gpuflow.targets.kubeflow.messages import message_dict
 from gpuflow.targets.target import Request, compile_with
 from tests.targets.kubeflow.compiling import compiled, documents
 from tests.targets.kubeflow.samples import SAMPLES
@@ -149,10 +148,9 @@ def test_a_step_that_bears_the_pipelines_name_is_not_taken_for_the_pipeline() ->
 
 
 def test_plain_data_is_what_protobuf_itself_writes() -> None:
-    message = ir.PipelineSpec()
     for source in SOURCES.values():
-        json_format.ParseDict(documents(source)[0], message)
-        assert message_dict(message) == json_format.MessageToDict(message)
+        spec, *_ = documents(source)
+        assert spec == json_format.MessageToDict(json_format.ParseDict(spec, ir.PipelineSpec()))
 
 
 def test_resources_for_git_hold_the_same_pipeline() -> None:

@@ -16,7 +16,6 @@ from gpuflow.plan import plan_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.kubeflow import target
-from gpuflow.targets.kubeflow.installation import merged_patches, retry_part, spec_patch
 from gpuflow.targets.kubeflow.retries import restarts_at, retry_notes
 from gpuflow.targets.target import Compiled, Request, remarks_of
 from tests.conftest import ROOT
@@ -248,19 +247,6 @@ def test_the_patch_of_the_installation_is_ready_to_paste(capsys: pytest.CaptureF
     assert main(["site", "kubeflow", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(patch)
     assert main(["site", "kubeflow", str(tmp_path / "no.yaml")]) == 2
-
-
-def test_parts_of_the_patch_become_one_document() -> None:
-    def group(site: Site) -> dict[str, Any]:
-        return {"templateDefaults": {"securityContext": {"fsGroup": 1000}}}
-
-    both = spec_patch(PLAIN, (retry_part, group))
-    assert both["templateDefaults"] == {
-        "retryStrategy": {"limit": "0", "retryPolicy": "Always"},
-        "securityContext": {"fsGroup": 1000},
-    }
-    with pytest.raises(AssertionError, match="two parts of the patch set fsGroup"):
-        merged_patches(group(PLAIN), {"templateDefaults": {"securityContext": {"fsGroup": 2000}}})
 
 
 def test_the_first_example_compiles_and_says_what_is_weaker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,7 +110,8 @@ class _ClaimCheck:
         if mounted.tie is not None:
             yield from self._tied_outcomes(mounted.tie)
         if mounted.grants:
-            yield outcome_of([self._finding("GF559", f"taken for granted: {'; '.join(mounted.grants)}", None, "note")])
+            text = f"{mounted.words}: taken for granted: {'; '.join(mounted.grants)}"
+            yield outcome_of([self._finding("GF559", text, None, "note")])
 
     def _may_part(self) -> bool:
         """Whether two pods that have the volume may be on different nodes."""
@@ -203,7 +204,8 @@ class _ClaimCheck:
 
     def _always_on_each(self, tie: Tie) -> bool:
         """Whether all pods always find room, wherever the volume comes to be."""
-        places, is_one = self._segments(tie, self._first_hosts() if tie.follows_pod else self._allowed_hosts(tie))
+        first_hosts = frozenset[int]().union(*(each.pool.hosts for each in self.firsts))
+        places, is_one = self._segments(tie, first_hosts if tie.follows_pod else self._allowed_hosts(tie))
         if is_one and self.hosts <= places[0]:
             return True
         if len(places) * len(self.members) > MOST_TRIED or self._meets_others(tie):
@@ -216,9 +218,6 @@ class _ClaimCheck:
                 tie.follows_pod and each.pod_group.steps == (self.only_first,) and self._has_one_pod(self.only_first)
             )
         )
-
-    def _first_hosts(self) -> frozenset[int]:
-        return frozenset[int]().union(*(each.pool.hosts for each in self.firsts))
 
     def _is_stuck(self, tie: Tie) -> str | None:
         """A step that could never run where the volume may come to be, or none."""
@@ -320,10 +319,7 @@ class _ClaimCheck:
     def _finding(
         self, code: str, message: str, hint: str | None, severity: Severity, kubernetes: str | None = None
     ) -> Finding:
-        if severity == "note":
-            message = f"{self.mounted.words}: {message}"
-        where = self.claims.where(self.mounted)
-        return Finding(code, message, where, hint, severity=severity, kubernetes=kubernetes)
+        return Finding(code, message, self.claims.where(self.mounted), hint, severity=severity, kubernetes=kubernetes)
 
 
 def _first_users(demand: Demand, users: set[str]) -> set[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.contention.concurrency import Concurrency
@@ -20,37 +20,6 @@ from gpuflow.kubernetes.resources import read_map, read_maps, read_texts
 ALIVE: Final = "pods"
 
 
-class Devices:
-    """What a pipeline claims, and the nodes with what claims find there."""
-
-    def __init__(self, plan: DevicePlan, pod_groups: Sequence[PodGroup]) -> None:
-        self.node_pools = plan.node_pools
-        self._groups = {pod_groups[number]: group for number, group in plan.groups.items()}
-
-    def of(self, pod_group: PodGroup) -> Group | None:
-        return self._groups.get(pod_group)
-
-    def adds(self, pod_group: PodGroup) -> Mapping[str, int]:
-        """The amounts that stand for the claims of its pods."""
-        group = self.of(pod_group)
-        return {} if group is None else group.adds
-
-    def refusal(self, pod_group: PodGroup) -> str | None:
-        """Why its claims can never be allocated, whatever the nodes have."""
-        group = self.of(pod_group)
-        return None if group is None else group.ask.never
-
-    def unknown(self, pod_group: PodGroup) -> tuple[str, ...]:
-        group = self.of(pod_group)
-        return () if group is None else tuple(dict.fromkeys(group.unknown))
-
-    def without_claims(self, pod: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The pod without its claims, which are judged here."""
-        if not pod["spec"].get("resourceClaims"):
-            return pod
-        return {**pod, "spec": {key: value for key, value in pod["spec"].items() if key != "resourceClaims"}}
-
-
 def is_reported(resource: str) -> bool:
     """Whether an amount is one of a report: some only say that a claim can be allocated."""
     return not resource.startswith(CLAIMS)
@@ -64,8 +33,8 @@ def read_devices(
     pending_pods: Sequence[PendingPod],
     concurrency: Concurrency,
     runs: int,
-) -> Devices | None:
-    """The devices that these pods ask for; `None` when they ask for none."""
+) -> tuple[NodePools, dict[PodGroup, Group]]:
+    """The nodes with what claims find there, and the devices that the pods of each group claim, as amounts."""
 
     def is_alone(numbers: Sequence[int]) -> bool:
         members = (pod_groups[number] for number in numbers)
@@ -81,7 +50,7 @@ def read_devices(
     for number, group in plan.groups.items():
         if pod_groups[number].labels.get(QUEUE_LABEL):
             group.unknown += _renamed_resources(cluster, group)
-    return Devices(plan, pod_groups) if plan.groups else None
+    return plan.node_pools, {pod_groups[number]: group for number, group in plan.groups.items()}
 
 
 def _renamed_resources(cluster: Cluster, group: Group) -> list[str]:

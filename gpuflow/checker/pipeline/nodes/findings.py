@@ -19,7 +19,7 @@ from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.pipeline.nodes.devices import is_reported
 from gpuflow.checker.pipeline.nodes.mounted_claims import OWN
 from gpuflow.checker.pipeline.nodes.verdicts import PODS, NodeVerdict, NodeVerdicts, PoolRequest
-from gpuflow.checker.pipeline.pod_groups import PodGroup
+from gpuflow.checker.pipeline.pod_groups import PodGroup, subject_of
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
 from gpuflow.checker.report import (
     LimitLine,
@@ -63,7 +63,9 @@ def node_outcome(
 
     Without `trials` nobody asks for a way out.
     """
-    others = None if trials is None else OtherGpus(demand, node_verdicts.node_pools, trials)
+    others = None
+    if trials is not None and demand.pipeline is not None:
+        others = OtherGpus(demand, demand.pipeline, node_verdicts.node_pools, trials)
     verdicts: list[Verdict] = []
     findings: list[Finding] = []
     for pod_group, assignments in pod_groups:
@@ -103,7 +105,7 @@ def _unplaceable_finding(
     demand: Demand, node_pools: NodePools, pod_group: PodGroup, own: list[NodeVerdict], others: OtherGpus | None
 ) -> Finding:
     verb = "fits" if pod_group.is_one else "fit"
-    message, where = f"{_subject(pod_group)} {verb} on no node", demand.where(pod_group.steps[0])
+    message, where = f"{subject_of(pod_group)} {verb} on no node", demand.where(pod_group.steps[0])
     if not own:
         text = f"{message}: the flavors of its queue ask for labels that contradict each other"
         return Finding("GF506", text, where, "ask the owner of the queue")
@@ -124,11 +126,10 @@ def _missing_devices_finding(
     demand: Demand, node_verdicts: NodeVerdicts, pod_group: PodGroup, own: list[NodeVerdict]
 ) -> Finding | None:
     """Pods whose claims no node can satisfy; `None` where something else is short."""
-    devices = node_verdicts.devices
-    group = None if devices is None else devices.of(pod_group)
-    if devices is None or group is None or not own:
+    group = node_verdicts.devices.get(pod_group)
+    if group is None or not own:
         return None
-    refusal, pod = devices.refusal(pod_group), own[0].request.pod
+    refusal, pod = group.ask.never, own[0].request.pod
     short = capacity_hint(node_verdicts.node_pools, pod).shortfalls
     lacking = [name for name in short if name in group.adds]
     if refusal is None and (not lacking or len(lacking) < len(short)):
@@ -140,7 +141,7 @@ def _missing_devices_finding(
     ]
     return Finding(
         "GF546",
-        f"{_subject(pod_group)} {'finds' if pod_group.is_one else 'find'} the devices of {_claims(group)} on no node",
+        f"{subject_of(pod_group)} {'finds' if pod_group.is_one else 'find'} the devices of {_claims(group)} on no node",
         demand.where(pod_group.steps[0]),
         ", ".join(counted) or _about_claim(refusal),
         kubernetes=refusal or fit(pod, node_verdicts.node_pools.node_list).message,
@@ -170,7 +171,7 @@ def _lost_flavor_finding(demand: Demand, pod_group: PodGroup, lost: list[FlavorA
     names = ", ".join(dict.fromkeys(name for assignment in lost for name in assignment.flavors))
     return warning(
         "GF516",
-        f"{_subject(pod_group)} may get quota of flavor {names}, whose nodes cannot hold it: then it stays Pending "
+        f"{subject_of(pod_group)} may get quota of flavor {names}, whose nodes cannot hold it: then it stays Pending "
         "until somebody deletes the pod",
         demand.where(pod_group.steps[0]),
         "keep it off that flavor with a node selector, or have nodes with the flavor's labels added; waiting does not "
@@ -283,7 +284,7 @@ def _waits(demand: Demand, node_verdicts: NodeVerdicts, pool: PoolReport) -> Ite
             )
         yield warning(
             wait.code,
-            wait.sentence(_subject(*pod_groups), is_one=len(pod_groups) == 1 and pod_groups[0].is_one),
+            wait.sentence(subject_of(*pod_groups), is_one=len(pod_groups) == 1 and pod_groups[0].is_one),
             demand.where(pod_groups[0].steps[0]),
             "\n".join(hints),
             kubernetes=wait.kubernetes,
@@ -298,7 +299,7 @@ def _undecided_findings(demand: Demand, reports: Iterable[PoolReport]) -> Iterat
             undecided.setdefault(each.decision.because, {})[each.request.pod_group] = None
     for because, pod_groups in undecided.items():
         many = f" ({len(pod_groups)} different pods)" if len(pod_groups) > 1 else ""
-        text = f"it is unknown whether nodes always have room for {_subject(*pod_groups)}{many}: {because}"
+        text = f"it is unknown whether nodes always have room for {subject_of(*pod_groups)}{many}: {because}"
         yield warning(
             "GF514", text, demand.where(next(iter(pod_groups)).steps[0]), bounding_hint(demand, "the fan-out")
         )
@@ -425,11 +426,3 @@ def _gangs(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
                 demand.where(steps[0]),
                 START_WHOLE,
             )
-
-
-def _subject(*pod_groups: PodGroup) -> str:
-    steps = [step for pod_group in pod_groups if not pod_group.is_driver for step in pod_group.steps]
-    names = [list_names(steps)] if steps else []
-    return " and ".join(
-        [*names, *(["the engine's driver pod"] if any(pod_group.is_driver for pod_group in pod_groups) else [])]
-    )

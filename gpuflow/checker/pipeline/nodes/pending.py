@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpuflow.checker.contention.competitors import PendingRequest, PendingRequests
 from gpuflow.checker.kueue import Kueue
 from gpuflow.checker.kueue.amounts import UNLIMITED, FlavorResource, plus
-from gpuflow.checker.kueue.workloads import AdmittedPodSet, read_admitted
+from gpuflow.checker.kueue.workloads import AdmittedPodSet, Holder
 from gpuflow.checker.nodes.amounts import Amounts
 from gpuflow.checker.nodes.controllers import missing_daemons
 from gpuflow.checker.nodes.node_info import UnboundPod, read_schedulable_pod, read_unbound_pod
@@ -124,7 +124,6 @@ class SentPods(NamedTuple):
 def sent_pods(
     kueue: Kueue,
     waiting: Iterable[PendingWorkload],
-    admitted: Iterable[Mapping[str, Any]],
     node_pools: NodePools,
     unbound: Sequence[PendingPod],
 ) -> SentPods:
@@ -135,15 +134,16 @@ def sent_pods(
     found = [each for workload in waiting for each in _pods_of_waiting(kueue, workload)]
     there = _Places(node_pools, unbound)
     placed: Counter[tuple[Source, str]] = Counter()
-    for workload in admitted:
-        for pod_set in read_admitted(workload):
-            if pod_set.cluster_queue in kueue.snapshot.nodes:
-                missing = pod_set.pods - there.take(pod_set)
-                found += _pods_of_admitted(kueue, pod_set, missing)
-                source = _source(kueue, pod_set.cluster_queue, frozenset(pod_set.flavors.values()))
-                if source is not None:
-                    for resource, amount in pod_set.each.items():
-                        placed[source, resource] += amount * (pod_set.pods - missing)
+    for holder in kueue.holders.values():
+        if holder.is_evicted or holder.cluster_queue not in kueue.snapshot.nodes:
+            continue
+        for pod_set in holder.pod_sets:
+            missing = pod_set.pods - there.take(holder.key[0], pod_set)
+            found += _pods_of_admitted(kueue, holder, pod_set, missing)
+            source = _source(kueue, holder.cluster_queue, frozenset(pod_set.flavors.values()))
+            if source is not None:
+                for resource, amount in pod_set.each.items():
+                    placed[source, resource] += amount * (pod_set.pods - missing)
     sources = {each.source for each in found if each.source is not None}
     totals = {source: _quota(kueue, source) for source in sources}
     return SentPods(
@@ -167,12 +167,12 @@ class _Places:
             self._pods.setdefault(each.pod.namespace, []).append(each.pod.requests)
         self._counts: dict[tuple[str, tuple[str, ...]], Counter[tuple[int, ...]]] = {}
 
-    def take(self, pod_set: AdmittedPodSet) -> int:
+    def take(self, namespace: str, pod_set: AdmittedPodSet) -> int:
         """How many of its pods are there. They are known by what they ask for of what Kueue counts."""
         names = tuple(sorted(name for name in pod_set.each if name != "pods"))
-        key = pod_set.namespace, names
+        key = namespace, names
         if key not in self._counts:
-            pods = self._pods.get(pod_set.namespace, ())
+            pods = self._pods.get(namespace, ())
             self._counts[key] = Counter(tuple(pod.get(name, 0) for name in names) for pod in pods)
         wanted = tuple(pod_set.each[name] for name in names)
         count = min(self._counts[key][wanted], pod_set.pods)
@@ -189,14 +189,14 @@ def _pods_of_waiting(kueue: Kueue, workload: PendingWorkload) -> Iterator[Pendin
             yield from [PendingPod(name, pod, source)] * pod_set.pods
 
 
-def _pods_of_admitted(kueue: Kueue, pod_set: AdmittedPodSet, pods: int) -> Iterator[PendingPod]:
+def _pods_of_admitted(kueue: Kueue, holder: Holder, pod_set: AdmittedPodSet, pods: int) -> Iterator[PendingPod]:
     flavors = frozenset(name for name in pod_set.flavors.values() if name in kueue.flavors)
-    pod = _pod_on_flavor(kueue, PendingPodSet(pod_set.namespace, pod_set.spec, pods, flavors)) if pods > 0 else None
+    pod = _pod_on_flavor(kueue, PendingPodSet(holder.key[0], pod_set.spec, pods, flavors)) if pods > 0 else None
     if pod is not None:
         counted = {name: amount for name, amount in pod_set.each.items() if name != "pods" and amount > 0}
         pod = pod._replace(requests={**pod.requests, **counted})
-        name = f"{pod_set.namespace}/{pod_set.workload} (admitted by queue {pod_set.cluster_queue})"
-        yield from [PendingPod(name, pod, _source(kueue, pod_set.cluster_queue, flavors))] * pods
+        name = f"{'/'.join(holder.key)} (admitted by queue {holder.cluster_queue})"
+        yield from [PendingPod(name, pod, _source(kueue, holder.cluster_queue, flavors))] * pods
 
 
 def _source(kueue: Kueue, queue: str, flavors: frozenset[str]) -> Source | None:

@@ -17,17 +17,16 @@ from gpuflow.checker.contention.bins import Bin
 from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
 from gpuflow.checker.contention.proof import Contention, Decision, decide_with_pending
+from gpuflow.checker.dra.plan import Group
 from gpuflow.checker.nodes.capacity import gang_has_no_domain, is_port_taken_for_good, room
 from gpuflow.checker.nodes.filters import read_pending
 from gpuflow.checker.nodes.node_info import Node, UnboundPod
 from gpuflow.checker.nodes.node_pools import NodePool, NodePools, can_share, offer, scarce_first
-from gpuflow.checker.pipeline.nodes.devices import Devices
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.nodes.pending import PendingPod, PendingPods
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment, sent_spec
 from gpuflow.checker.report import Verdict
-from gpuflow.core.work_budget import limited_advice, may_advise
 
 PODS: Final = "pods"
 
@@ -77,9 +76,10 @@ class NodeVerdicts:
         pending_pods: Sequence[PendingPod] = (),
         avoided: Mapping[str, int] | None = None,
         most_sent: Mapping[tuple[str, str], Mapping[str, int]] | None = None,
-        devices: Devices | None = None,
+        devices: Mapping[PodGroup, Group] | None = None,
     ) -> None:
-        self.devices = devices
+        """`devices`: what pod groups claim, which is judged here as amounts of the nodes."""
+        self.devices = devices or {}
         self.node_pools, self.concurrency, self.runs = node_pools, concurrency, runs
         self._share = share
         self._avoided = avoided or {}
@@ -101,21 +101,23 @@ class NodeVerdicts:
         body = pod_group.pod
         if assignment.flavors:
             body = {**body, "spec": sent_spec(body["spec"], assignment)}
-        if self.devices is not None:
-            body = self.devices.without_claims(body)
+        claimed = self.devices.get(pod_group)
+        if claimed is not None:
+            spec = {key: value for key, value in body["spec"].items() if key != "resourceClaims"}
+            body = {**body, "spec": spec}
         pod = read_pending(body) if self._claims is None else self._claims.read(body)
-        if self.devices is not None:
-            pod = pod._replace(requests={**pod.requests, **self.devices.adds(pod_group)})
+        if claimed is not None:
+            pod = pod._replace(requests={**pod.requests, **claimed.adds})
         return PoolRequest(pod_group, assignment, pod, self.node_pools.pool(pod))
 
     def _decide(self, request: PoolRequest) -> NodeVerdict:
-        devices = self.devices
-        if devices is not None and devices.refusal(request.pod_group) is not None:
+        claimed = self.devices.get(request.pod_group)
+        if claimed is not None and claimed.ask.never is not None:
             return NodeVerdict(request, "never")
         if room(self.node_pools, request.pod, request.pod_group.pods).verdict == "never" or self._is_kept_out(request):
             return NodeVerdict(request, "never")
         unknown = tuple(dict.fromkeys(self._unknown(request)))
-        open_devices = () if devices is None else devices.unknown(request.pod_group)
+        open_devices = () if claimed is None else tuple(dict.fromkeys(claimed.unknown))
         if unknown or open_devices:
             return NodeVerdict(request, "unknown", unknown=unknown, devices=open_devices)
         decision = self.decide_among(request, self.concurrency)
@@ -141,18 +143,15 @@ class NodeVerdicts:
         repelling = self.pending.repelling_requests(request.pod) if decision.verdict == "always" else ()
         return Decision("may-queue", tuple(request.pod.requests), pending=repelling) if repelling else decision
 
-    def safe_parallelism(self, verdicts: Iterable[NodeVerdict]) -> int | None:
+    def safe_parallelism(self, verdicts: Sequence[NodeVerdict]) -> int | None:
         """The largest cap on live pods with which all of these always find room at once."""
-        if self.runs != 1 or not may_advise() or any(each.decision is None for each in verdicts):
+        requests = [each.request for each in verdicts if each.decision is not None]
+        if self.runs != 1 or len(requests) < len(verdicts):
             return None
-        requests = [each.request for each in verdicts]
-        with limited_advice():
-            return largest_cap(
-                self.concurrency,
-                lambda concurrency: all(
-                    self.decide_among(request, concurrency).verdict == "always" for request in requests
-                ),
-            )
+        return largest_cap(
+            self.concurrency,
+            lambda concurrency: all(self.decide_among(each, concurrency).verdict == "always" for each in requests),
+        )
 
     def competitors(self, request: PoolRequest) -> Competitors:
         """All pods that may be on a node of the request's pool, itself included."""

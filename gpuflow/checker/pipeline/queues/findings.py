@@ -13,8 +13,8 @@ from gpuflow.checker.kueue.amounts import UNLIMITED
 from gpuflow.checker.kueue.queues import NEVER
 from gpuflow.checker.kueue.reasons import NoPlace
 from gpuflow.checker.nodes.amounts import as_quantity
-from gpuflow.checker.pipeline.pod_groups import PodGroup
-from gpuflow.checker.pipeline.queues.requests import QueueRequest, root_of
+from gpuflow.checker.pipeline.pod_groups import PodGroup, subject_of
+from gpuflow.checker.pipeline.queues.requests import QueueRequest
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdict, QueueVerdicts
 from gpuflow.checker.report import (
     LimitLine,
@@ -76,7 +76,7 @@ def _is_allowed_to(queue_verdicts: QueueVerdicts, each: QueueVerdict, other: Que
         # Of two with the same priority the older one evicts: it was too large at first, and the other passed it.
         passed = policy == "LowerOrNewerEqualPriority" and priority == victim and _is_larger(each, other)
         return policy != NEVER and (priority > victim or passed)
-    if root_of(queue_verdicts.kueue, each.request) is not root_of(queue_verdicts.kueue, other.request):
+    if queue_verdicts.root_of(each.request) is not queue_verdicts.root_of(other.request):
         return False
     reclaim = own.preemption.reclaim_within_cohort
     return reclaim == "Any" or (reclaim != NEVER and priority > victim)
@@ -119,8 +119,9 @@ def held_up_steps(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Fin
 def queue_outcome(demand: Demand, queue_verdicts: QueueVerdicts, *, is_trial: bool = False) -> Outcome:
     """What the queues say to the pipeline; in a trial nobody asks which cap would help."""
     findings: list[Finding] = []
-    contended = () if is_trial else _contended_queues(queue_verdicts)
-    safe = {name: queue_verdicts.safe_parallelism(name) for name in contended}
+    contended = [each.request for each in queue_verdicts.all if each.decision and each.verdict == "may-queue"]
+    names = dict.fromkeys(each.cluster_queue.name for each in contended if each.cluster_queue and not is_trial)
+    safe = {name: queue_verdicts.safe_parallelism(name) for name in names}
     for each in queue_verdicts.all:
         findings += _findings(demand, queue_verdicts, each)
     findings += _undecided_findings(demand, queue_verdicts)
@@ -133,19 +134,9 @@ def queue_outcome(demand: Demand, queue_verdicts: QueueVerdicts, *, is_trial: bo
     )
 
 
-def _contended_queues(queue_verdicts: QueueVerdicts) -> list[str]:
-    """The ClusterQueues in which some pods may have to wait for others of the pipeline."""
-    names = (
-        each.request.cluster_queue.name
-        for each in queue_verdicts.all
-        if each.request.cluster_queue and each.decision and each.verdict == "may-queue"
-    )
-    return list(dict.fromkeys(names))
-
-
 def _findings(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict) -> Iterator[Finding]:
     request, found = each.request, each.request.found
-    who, where = _subject(request.pod_group), demand.where(request.pod_group.steps[0])
+    who, where = subject_of(request.pod_group), demand.where(request.pod_group.steps[0])
     waits = f"{who} {_verb(request.pod_group, 'wait')} in queue {request.queue}"
     if each.shut is not None:
         text = f"{waits} forever: {each.shut.text}"
@@ -200,16 +191,14 @@ def _undecided_findings(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterat
         if each.decision and each.decision.verdict == "unknown" and not is_told:
             undecided.setdefault((each.request.queue, each.decision.because), []).append(each.request.pod_group)
     for (queue, because), pod_groups in undecided.items():
-        who, many = _subject(pod_groups[0]), ""
-        if len(pod_groups) > 1:
-            who = list_names([step for each in pod_groups if not each.is_driver for step in each.steps])
-            many = f" ({len(pod_groups)} different pods)"
+        who = subject_of(*([each for each in pod_groups if not each.is_driver] or pod_groups))
+        many = f" ({len(pod_groups)} different pods)" if len(pod_groups) > 1 else ""
         text = f"it is unknown whether queue {queue} always has quota for {who}{many}: {because}"
         yield warning("GF514", text, demand.where(pod_groups[0].steps[0]), bounding_hint(demand, "the fan-out"))
 
 
 def _never_finding(demand: Demand, queue_verdicts: QueueVerdicts, request: QueueRequest) -> Finding:
-    who, where, found = _subject(request.pod_group), demand.where(request.pod_group.steps[0]), request.found
+    who, where, found = subject_of(request.pod_group), demand.where(request.pod_group.steps[0]), request.found
     if not request.queue:
         text = f"{who} {_verb(request.pod_group, 'name')} no queue, and Kueue never admits such pods here"
         needed = "give it a queue: this Kueue manages pods without one too (manageJobsWithoutQueueName)"
@@ -233,14 +222,14 @@ def _wait_finding(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerd
     """The pipeline's own pods are in each other's way."""
     request, decision = each.request, each.decision
     assert decision is not None and request.cluster_queue is not None
-    who, where = _subject(request.pod_group), demand.where(request.pod_group.steps[0])
+    who, where = subject_of(request.pod_group), demand.where(request.pod_group.steps[0])
     if decision.pending:
         text = f"{who} may wait in queue {request.queue}: {waiting_clause(decision.pending, 'workload')} for the same "
         text += "quota and may be admitted first"
         return warning("GF524", text, where, hint)
     resource = foremost_resource(decision.resources) or ""
     flavors = next((group.flavors for group in request.groups if resource in group.asked), ())
-    competitors = queue_verdicts.competitors(request, flavors)
+    competitors = queue_verdicts.competitors_below(queue_verdicts.root_of(request), flavors)
     if queue_verdicts.runs == 1:  # what waits for the step, or it for them, is never in its way
         near = queue_verdicts.concurrency.concurrent_with(frozenset(request.pod_group.steps))
         competitors = competitors.concurrent_with(near)
@@ -271,7 +260,7 @@ def _own_blockers(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Fin
         others = f"{list_names(behind)} and all other workloads" if behind else "all workloads"
         yield Finding(
             "GF519",
-            f"{_subject(each.request.pod_group)} can never be admitted, and ClusterQueue {queue.name} is StrictFIFO: "
+            f"{subject_of(each.request.pod_group)} can never be admitted, and ClusterQueue {queue.name} is StrictFIFO: "
             f"at its head it holds up {others} behind it",
             demand.where(each.request.pod_group.steps[0]),
             "correct the step before anything is submitted: one such workload stops the queue for all its users",
@@ -281,7 +270,7 @@ def _own_blockers(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Fin
 def _unshown_quota(queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
     """Quota that a queue says it has reserved, and for which no workload is shown."""
     kueue = queue_verdicts.kueue
-    roots = {root_of(kueue, request) for request in queue_verdicts.requests if request.groups}
+    roots = {queue_verdicts.root_of(request) for request in queue_verdicts.requests if request.groups}
     for name, amounts in sorted((kueue.reserved or {}).items()):
         node = kueue.snapshot.nodes.get(name)
         if node is None or node.path()[-1] not in roots:
@@ -313,12 +302,10 @@ def _lines(queue_verdicts: QueueVerdicts, safe: dict[str, int | None]) -> Iterat
             continue
         verdict = worst_verdict(_verdict(each, resource) for each in members)
         # What steps in other queues of the cohort ask for matters where it can block this one.
-        competitors = (
-            queue_verdicts.own_competitors(request, flavors)
-            if verdict == "always"
-            else queue_verdicts.competitors(request, flavors)
+        top = queue_verdicts.node_of(request) if verdict == "always" else queue_verdicts.root_of(request)
+        peak, _, witness = queue_verdicts.competitors_below(top, flavors).peak_load(
+            resource, queue_verdicts.concurrency
         )
-        peak, _, witness = competitors.peak_load(resource, queue_verdicts.concurrency)
         assert request.cluster_queue is not None
         all_flavors = len(set(request.cluster_queue.flavors)) == len(flavors)
         yield LimitLine(
@@ -350,7 +337,3 @@ def _verdict(each: QueueVerdict, resource: str) -> Verdict:
 
 def _verb(pod_group: PodGroup, verb: str) -> str:
     return f"{verb}s" if pod_group.is_one else verb
-
-
-def _subject(pod_group: PodGroup) -> str:
-    return "the engine's driver pod" if pod_group.is_driver else list_names(pod_group.steps)

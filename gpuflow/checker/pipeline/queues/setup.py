@@ -50,8 +50,6 @@ class Setup:
     """The WorkloadPriorityClasses; `None` when they are not known."""
     pending: tuple[Mapping[str, Any], ...]
     """Workloads that wait."""
-    admitted: tuple[Mapping[str, Any], ...] = ()
-    """All others: those that hold quota, and those that are over."""
     inactive: Mapping[tuple[str, str | None, str], InactiveStatus] = field(default_factory=dict)
     """Queues that say of themselves that they are not active, by kind, namespace and name."""
     knows_queues: bool = True
@@ -63,8 +61,10 @@ class Setup:
 
     def queue_of(self, pod_group: PodGroup) -> str | None:
         """The LocalQueue that a pod of this pod_group goes to; empty when Kueue holds it back for want of one."""
-        takes_pods = pod_group.namespace in self.takes_pods_of
-        if not takes_pods or not self.knows_queues or not self._integrates(pod_group):
+        # What makes the pods: an object of a kind that Kueue is configured for, or nothing but pods.
+        by = pod_group.pod["metadata"].get("annotations", {}).get(QUEUED_BY, "pod")
+        integrates = not self.integrations or by in self.integrations
+        if pod_group.namespace not in self.takes_pods_of or not self.knows_queues or not integrates:
             return None
         named = pod_group.labels.get(QUEUE_LABEL)
         if named is not None:
@@ -72,11 +72,6 @@ class Setup:
         if (pod_group.namespace, DEFAULT_QUEUE) in self.kueue.local_queues:
             return DEFAULT_QUEUE
         return "" if self.takes_all else None
-
-    def _integrates(self, pod_group: PodGroup) -> bool:
-        """Whether Kueue is configured for what makes the pods: an object of its own kind, or nothing but pods."""
-        by = pod_group.pod["metadata"].get("annotations", {}).get(QUEUED_BY, "pod")
-        return not self.integrations or by in self.integrations
 
     def workload(self, pod_group: PodGroup, queue: str) -> dict[str, Any]:
         """The Workload that Kueue makes of a pod or a gang: one pod set."""
@@ -142,7 +137,6 @@ def read_setup(cluster: Cluster, *namespaces: str) -> Setup | None:
             takes_all,
             _priorities(cluster),
             tuple(each for each in workloads if not _is_settled(each)),
-            tuple(each for each in workloads if _is_settled(each)),
             dict(_inactive_statuses(cluster)),
             cluster.knows("LocalQueue") and cluster.knows("ClusterQueue"),
             cluster.knows("ResourceFlavor"),
@@ -186,23 +180,16 @@ def _inactive_statuses(cluster: Cluster) -> Iterator[tuple[tuple[str, str | None
 
 def _configuration(cluster: Cluster) -> Mapping[str, Any] | None:
     """Kueue's own configuration, as an object or in the ConfigMap that its manager reads; at most one may be there."""
-    found = list(_configurations(cluster))
-    if len(found) > 1:
-        raise ValueError(f"the snapshot holds {len(found)} configurations of Kueue; keep the one that it runs with")
-    return found[0] if found else None
-
-
-def _configurations(cluster: Cluster) -> Iterator[Mapping[str, Any]]:
-    for item in cluster.of("Configuration"):
-        if item.group == "config.kueue.x-k8s.io":
-            yield item.body
+    found = [item.body for item in cluster.of("Configuration") if item.group == "config.kueue.x-k8s.io"]
     for item in cluster.of("ConfigMap"):
-        text = _entry(item)
-        if text is not None:
+        if (text := _entry(item)) is not None:
             document = yaml.safe_load(text)
             if not isinstance(document, Mapping):
                 raise BadField(f"ConfigMap {item.name}", f"{KUEUE_SETTINGS_KEY} is not a Configuration")
-            yield document
+            found.append(document)
+    if len(found) > 1:
+        raise ValueError(f"the snapshot holds {len(found)} configurations of Kueue; keep the one that it runs with")
+    return found[0] if found else None
 
 
 def _entry(item: Manifest) -> str | None:

@@ -16,11 +16,13 @@ from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.kueue import Assignment, Kueue
 from gpuflow.checker.kueue.amounts import amounts_of
 from gpuflow.checker.kueue.flavor_assigner import is_tas_requested, pod_set_topology_request
-from gpuflow.checker.kueue.requests import read_template
+from gpuflow.checker.kueue.flavors import topologies_of
 from gpuflow.checker.kueue.tas_flavor_snapshot import PlaceRequest, TopologyTree, domain_rooms
 from gpuflow.checker.kueue.workloads import read_workload
 from gpuflow.checker.pipeline.pod_groups import PodGroup
+from gpuflow.kubernetes.decoding import decode
 from gpuflow.kubernetes.labels import QUEUE_LABEL
+from gpuflow.kubernetes.objects import PodTemplate
 
 PREFIX: Final = "kueue.x-k8s.io/podset-"
 TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")
@@ -64,8 +66,7 @@ def placed_flavors(kueue: Kueue, workload: Mapping[str, Any], flavors: Sequence[
     head = kueue.enter(read_workload(workload))
     if isinstance(head, Assignment) or kueue.inventory is None:
         return []
-    known = (kueue.flavors[name] for name in head.queue.flavors)
-    topologies = {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
+    topologies = topologies_of(kueue.flavors, head.queue.flavors)
     return [
         pod_set_topology_request(each.pod_set, each.pods, flavor)
         for each in head.demands
@@ -91,7 +92,7 @@ def _is_sure(tree: TopologyTree, own: PodGroup, asked: PlaceRequest, others: Oth
     heavy: list[Competitor] = []
     alike: list[Competitor] = []
     for group in others.groups:
-        amounts = amounts_of(read_template(group.pod["spec"], "pod").requests())
+        amounts = amounts_of(decode(PodTemplate, group.pod["spec"], "pod").requests())
         if is_one and asked.is_required and _is_in_one(group, own, asked):
             alike.append(Competitor(group.steps, {ROOM: 1}))
         elif group is own or (devices & amounts.keys() and _reaches(group, tree)):

@@ -1,4 +1,10 @@
-"""The pods of a pipeline in their Kueue queues: admitted always, after waiting, or never, in Kueue's own words."""
+"""The pods of a pipeline in their Kueue queues: admitted always, after waiting, or never, in Kueue's own words.
+
+What a queue can still have is the least of what each level lets through: its own borrowing limit, that of every cohort
+above it, and what the root has left. Steps of another queue count only on the levels that both queues share, and never
+on quota that a lending limit keeps from all others. A workload may take a part of what it asks from such quota and
+the rest from what is lent, so that one which is too large for a level can still use it up.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +12,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from gpuflow.checker.contention.competitors import Competitors
+from gpuflow.checker.contention.bins import Bin
+from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
-from gpuflow.checker.contention.proof import Decision, decide, decision_with_pending
+from gpuflow.checker.contention.proof import Contention, Decision, decide, decision_with_pending
 from gpuflow.checker.kueue import Blocker, blocker_ahead
-from gpuflow.checker.kueue.amounts import FlavorResource
+from gpuflow.checker.kueue.amounts import UNLIMITED, FlavorResource, minus, plus
 from gpuflow.checker.kueue.scheduler import FAIR_SHARING, check_decides
-from gpuflow.checker.kueue.snapshot import QuotaNode
+from gpuflow.checker.kueue.snapshot import NO_QUOTA, QuotaNode
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.pending import PendingWorkloads
 from gpuflow.checker.pipeline.queues.requests import (
+    COUNT,
     UNQUEUED_ASSIGNMENT,
     FlavorAssignment,
     GroupRequest,
-    Level,
-    PendingBelow,
     QueueRequest,
-    cohort_headroom,
-    competitors_of,
-    contention_of,
     flavor_assignments,
-    has_limits,
-    no_pending,
     queue_request,
-    root_of,
 )
 from gpuflow.checker.pipeline.queues.setup import InactiveStatus, Setup
 from gpuflow.checker.pipeline.queues.topology import OtherPods, is_always_placed, placed_flavors
 from gpuflow.checker.report import Verdict, worst_verdict
 from gpuflow.core.errors import did_you_mean
-from gpuflow.core.work_budget import limited_advice, may_advise
 
 SEEN_IN_QUEUES: Final = (
     "Stopped",
@@ -109,35 +108,49 @@ class QueueVerdicts:
     def safe_parallelism(self, name: str) -> int | None:
         """The largest cap on live pods with which everything in a ClusterQueue is always admitted at once."""
         own = [each for each in self.all if each.request.cluster_queue and each.request.cluster_queue.name == name]
-        if self.runs != 1 or not may_advise() or any(each.decision is None or each.ahead for each in own):
+        if self.runs != 1 or any(each.decision is None or each.ahead for each in own):
             return None
-        requests = [each.request for each in own if each.verdict != "always"]
-        with limited_advice():
-            return largest_cap(
-                self.concurrency, lambda concurrency: all(self._is_always(request, concurrency) for request in requests)
-            )
-
-    def competitors(self, request: QueueRequest, flavors: tuple[str, ...]) -> Competitors:
-        """All that may be charged for these flavors in the cohort tree of the request's ClusterQueue."""
-        return self.competitors_below(root_of(self.kueue, request), flavors)
-
-    def own_competitors(self, request: QueueRequest, flavors: tuple[str, ...]) -> Competitors:
-        """All that may be charged for these flavors in the request's ClusterQueue itself."""
-        return self.competitors_below(self._node(request), flavors)
+        groups = [(each.request, group) for each in own if each.verdict != "always" for group in each.request.groups]
+        return largest_cap(
+            self.concurrency,
+            lambda concurrency: all(
+                self._decide_with_pending(*each, concurrency)[0].verdict == "always" for each in groups
+            ),
+        )
 
     def competitors_below(self, top: QuotaNode, flavors: tuple[str, ...]) -> Competitors:
         """All that may be charged for these flavors in the queues below a node."""
         key = top, flavors
         if key not in self._competitors:
-            found = competitors_of(self.kueue, top, flavors, self.requests)
+            found = Competitors(self._competitors_below(top, flavors))
             same = tuple((each.steps, tuple(each.amounts.items())) for each in found.members)
             self._competitors[key] = self._same_competitors.setdefault(same, found)
         return self._competitors[key]
 
+    def _competitors_below(self, top: QuotaNode, flavors: tuple[str, ...]) -> Iterator[Competitor]:
+        for request in self.requests:
+            if not request.is_hopeless and top in self.node_of(request).path():
+                amounts = {
+                    name: amount
+                    for group in request.groups
+                    if not set(flavors).isdisjoint(group.flavors)
+                    for name, amount in group.asked.items()
+                }
+                if amounts:
+                    yield Competitor(request.pod_group.steps, {**amounts, COUNT: 1})
+
     def _has_limits(self, root: QuotaNode, flavors: tuple[str, ...]) -> bool:
+        """Whether limits on borrowing or lending make some quota of these flavors one that not all queues can have."""
         key = root, flavors
         if key not in self._limits:
-            self._limits[key] = has_limits(self.kueue, root, flavors)
+            paths = (node.path() for node in self.kueue.snapshot.nodes.values())
+            below = {each for path in paths if path[-1] is root for each in path}
+            self._limits[key] = any(
+                quota.borrowing is not None or quota.lending is not None
+                for node in below
+                for (flavor, _), quota in node.quotas.items()
+                if flavor in flavors
+            )
         return self._limits[key]
 
     def _most_charged(
@@ -181,13 +194,18 @@ class QueueVerdicts:
 
     def available(self, request: QueueRequest, flavor: str, resource: str) -> int:
         """What the request's ClusterQueue can still have of a flavor, borrowing included."""
-        return max(0, self._node(request).available((flavor, resource)))
+        return max(0, self.node_of(request).available((flavor, resource)))
 
     def usage(self, request: QueueRequest, flavor: str, resource: str) -> int:
         """What its queue holds of a flavor now."""
-        return self._node(request).usage.get((flavor, resource), 0)
+        return self.node_of(request).usage.get((flavor, resource), 0)
 
-    def _node(self, request: QueueRequest) -> QuotaNode:
+    def root_of(self, request: QueueRequest) -> QuotaNode:
+        """The root cohort in which the request's ClusterQueue borrows and lends."""
+        return self.node_of(request).path()[-1]
+
+    def node_of(self, request: QueueRequest) -> QuotaNode:
+        """The request's ClusterQueue."""
         assert request.cluster_queue is not None
         return self.kueue.snapshot.nodes[request.cluster_queue.name]
 
@@ -230,59 +248,81 @@ class QueueVerdicts:
         self, request: QueueRequest, group: GroupRequest, concurrency: Concurrency
     ) -> tuple[Decision, tuple[str, ...]]:
         """Decide one resource group: first among the pipeline's own pods, then with pending workloads as well."""
-        answer, flavors = self._decide_group(request, group, concurrency, no_pending)
-        pending = self.pending.requests_below(root_of(self.kueue, request), group.flavors)
+        answer, flavors = self._decide_group(request, group, concurrency, pending=False)
+        pending = self.pending.requests_below(self.root_of(request), group.flavors)
         if answer.verdict != "always" or pending is None:
             return answer, flavors
-        with_pending, flavors = self._decide_group(request, group, concurrency, self.pending.requests_below)
+        with_pending, flavors = self._decide_group(request, group, concurrency, pending=True)
         return (
             answer if with_pending.verdict == "always" else decision_with_pending(pending, with_pending, group.asked)
         ), flavors
 
     def _decide_group(
-        self, request: QueueRequest, group: GroupRequest, concurrency: Concurrency, pending_below: PendingBelow
+        self, request: QueueRequest, group: GroupRequest, concurrency: Concurrency, *, pending: bool
     ) -> tuple[Decision, tuple[str, ...]]:
         """Decide when all other pods hold quota in the worst way, and name the flavors that it may get.
-        Where the first always has room, no other is looked at."""
-
-        def decide_on(*, first: bool) -> Decision:
-            limits, competitors = self._has_limits, self.competitors
-            contention = contention_of(self.kueue, request, group, competitors, limits, pending_below, first=first)
-            return decide(contention, concurrency, self.runs)
-
+        Where the first always has room, no other is looked at. `pending`: workloads that wait may hold some too."""
         if len(group.flavors) > 1:
-            first = decide_on(first=True)
+            first = decide(self._contention(request, group, first=True, pending=pending), concurrency, self.runs)
             if first.verdict == "always":
                 return first, group.flavors[:1]
             alone = replace(group, flavors=group.flavors[:1])
-            if group.stops_when_borrowing and self._has_headroom(request, alone, concurrency, pending_below):
+            if group.stops_when_borrowing and self._has_headroom(request, alone, concurrency, pending=pending):
                 return Decision("always"), group.flavors[:1]
-        answer = decide_on(first=False)
-        if answer.verdict != "always" and self._has_headroom(request, group, concurrency, pending_below):
+        answer = decide(self._contention(request, group, first=False, pending=pending), concurrency, self.runs)
+        if answer.verdict != "always" and self._has_headroom(request, group, concurrency, pending=pending):
             answer = Decision("always")
         return answer, group.flavors
 
-    def _has_headroom(
-        self, request: QueueRequest, group: GroupRequest, concurrency: Concurrency, pending_below: PendingBelow
-    ) -> bool:
-        """Whether some flavor always has room because limits keep the steps of other queues away from it."""
+    def _contention(self, request: QueueRequest, group: GroupRequest, *, first: bool, pending: bool) -> Contention:
+        """The request and the flavors of one group, with all requests that take quota from the same cohort tree.
 
-        def most_charged(top: QuotaNode, key: FlavorResource) -> int | None:
-            return self._most_charged(top, key, self._node(request), concurrency)
-
-        def holds(level: Level) -> bool:
-            return level.is_enough or decide(level.contention, concurrency, self.runs).verdict == "always"
-
-        return any(
-            all(holds(each.own) or all(map(holds, each.levels)) for each in resources)
-            for resources in cohort_headroom(
-                self.kueue, request, group, self.competitors_below, most_charged, pending_below
-            )
+        `first`: before the first flavor alone, in which only room that ends the search counts.
+        """
+        root, node = self.root_of(request), self.node_of(request)
+        flavors = group.flavors[:1] if first or group.first_flavor_only else group.flavors
+        own_quota_only = group.own_quota_only or (first and not group.stops_when_borrowing)
+        return Contention(
+            request.pod_group.steps,
+            group.asked,
+            [Bin({name: _room(node, (flavor, name), own_quota_only) for name in group.asked}) for flavor in flavors],
+            self.competitors_below(root, flavors),
+            COUNT,
+            pending=self.pending.requests_below(root, flavors) if pending else None,
+            reaches_outside=own_quota_only or self._has_limits(root, flavors),
         )
 
-    def _is_always(self, request: QueueRequest, concurrency: Concurrency) -> bool:
-        return all(
-            self._decide_with_pending(request, group, concurrency)[0].verdict == "always" for group in request.groups
+    def _has_headroom(
+        self, request: QueueRequest, group: GroupRequest, concurrency: Concurrency, *, pending: bool
+    ) -> bool:
+        """Whether some flavor always has room because limits keep the steps of other queues away from it: of each
+        resource no level refuses, or the queue's own quota does not."""
+        leaf = self.node_of(request)
+        if leaf.parent is None or group.own_quota_only:
+            return False
+
+        def holds(node: QuotaNode, key: FlavorResource, amount: int, room: int) -> bool:
+            """One limit on the way up: all that can ever be charged there is within it, or what is leaves enough."""
+            resource, most = key[1], self._most_charged(node, key, leaf, concurrency)
+            waiting = self.pending.requests_below(node, key[:1]) if pending else None
+            if most is not None and most + (0 if waiting is None else waiting.total(resource)) <= room:
+                return True
+            others, bins = self.competitors_below(node, key[:1]), [Bin({resource: room})]
+            steps, asked = request.pod_group.steps, {resource: amount}
+            contention = Contention(steps, asked, bins, others, COUNT, pending=waiting, reaches_outside=True)
+            return decide(contention, concurrency, self.runs).verdict == "always"
+
+        def has_room(key: FlavorResource, amount: int) -> bool:
+            # Where the cohort has given out more than it has, Kueue takes the difference from what the queue keeps.
+            kept = max(0, min(leaf.local_available(key), leaf.available(key)))
+            levels = enumerate(leaf.path())
+            return holds(leaf, key, amount, kept) or all(
+                holds(node, key, amount, _most_from_level(leaf, height, key)) for height, node in levels
+            )
+
+        return any(
+            all(has_room((flavor, resource), amount) for resource, amount in group.asked.items())
+            for flavor in (group.flavors[:1] if group.first_flavor_only else group.flavors)
         )
 
     def _unknown(self, request: QueueRequest) -> Iterator[str]:
@@ -351,13 +391,33 @@ class QueueVerdicts:
             queue = self.kueue.queues[name]
             if name == own.name or not queue.is_strict or flavors.isdisjoint(queue.flavors):
                 continue
-            if self.kueue.snapshot.nodes[name].path()[-1] is root_of(self.kueue, request):
+            if self.kueue.snapshot.nodes[name].path()[-1] is self.root_of(request):
                 # A head that waits for quota of the cohort sets aside what there is, in every cycle.
                 stuck = [(each, self.kueue.assign(each)) for each in waiting]
                 for each, answer in stuck:
                     if answer.verdict in ("wait", "preempt"):
                         return Blocker(each["metadata"].get("namespace") or "default", each["metadata"]["name"], answer)
         return None
+
+
+def _room(node: QuotaNode, key: FlavorResource, own_quota_only: bool) -> int:
+    left = max(0, node.available(key))
+    return min(left, node.subtree.get(key, 0) - node.usage.get(key, 0)) if own_quota_only else left
+
+
+def _most_from_level(leaf: QuotaNode, height: int, key: FlavorResource) -> int:
+    """What the level so far above a queue lets it have, with what the levels below keep for it."""
+    path = leaf.path()
+    node = path[height]
+    kept = sum(each.local_available(key) for each in path[:height])
+    if node.parent is None:
+        return max(0, plus(kept, minus(node.subtree.get(key, 0), node.usage.get(key, 0))))
+    limit = node.quotas.get(key, NO_QUOTA).borrowing
+    if limit is None:
+        return UNLIMITED
+    local = node.local_quota(key)
+    lent = minus(minus(node.subtree.get(key, 0), local), max(0, minus(node.usage.get(key, 0), local)))
+    return max(0, plus(plus(kept, node.local_available(key)), plus(lent, limit)))
 
 
 def _combine_decisions(answers: list[Decision]) -> Decision:

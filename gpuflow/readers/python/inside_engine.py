@@ -1,9 +1,12 @@
-"""Runs inside a real Airflow, of whatever version, as a program of its own: a DAG file as data.
+"""Runs inside a real Airflow or beside a real Hera, of whatever version, as a program of its own: a file as data.
 
-    python inside_airflow.py DAG_FILE ANSWER_FILE '{"parameter": "value as text"}'
+    python inside_engine.py airflow DAG_FILE ANSWER_FILE '{"parameter": "value as text"}'
+    python inside_engine.py hera FILE ANSWER_FILE '{}'
 
-It imports nothing of gpuflow, since that Airflow's Python may not have it. Pods are built by the operators themselves,
-so that they are what Airflow would send; nothing is asked of a cluster, a database or a connection.
+It imports nothing of gpuflow, since that Python may not have it: the types of its answer (`gpuflow/formats/airflow.py`)
+it loads by their path. Pods of a DAG are built by the operators themselves, so that they are what Airflow would send;
+nothing is asked of a cluster, a database or a connection. Workflows are the documents that Hera makes of them; nothing
+is sent: `create` and its siblings give the workflow back.
 """
 
 from __future__ import annotations
@@ -14,8 +17,24 @@ import json
 import os
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+
+def _load(name: str, file: str) -> Any:
+    spec: Any = importlib.util.spec_from_file_location(name, file)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuflow.formats import airflow as recorded
+else:
+    recorded = _load("gpuflow_recorded_dag", str(Path(__file__).resolve().parents[2] / "formats" / "airflow.py"))
 
 MOST_BUILT = 200
 """So many copies of a mapped task are built; with more, all must be alike."""
@@ -33,19 +52,24 @@ class _OnlyInTheRun(Exception):
     """What a task makes depends on values that the file does not hold."""
 
 
-def main() -> Any:
-    file, answer = sys.argv[1:3]
-    PARAMETERS.update(json.loads(sys.argv[3]))
+def main() -> None:
+    kind, file, answer, parameters = sys.argv[1:5]
+    PARAMETERS.update(json.loads(parameters))
     sys.argv = [file]
     sys.path[:] = [each for each in sys.path if each != os.path.dirname(os.path.abspath(__file__))]
     _limit_file_size()
     try:
-        said = {"dags": [_dag(dag) for dag in _dags(file)]}
-    except BaseException as fault:  # sys.exit in a DAG file is a fault of the file too
-        said = {"fault": _error_report(fault, file)}
-    text = json.dumps(said)
+        if kind == "hera":
+            said = recorded.Answer(documents=_documents(file))
+        else:
+            said = recorded.Answer([_dag(dag) for dag in _dags(file)])
+    except BaseException as fault:  # sys.exit in the file is a fault of the file too
+        said = recorded.Answer(fault=_error_report(fault, file))
+    text = json.dumps(said, default=recorded.as_json)
     if len(text) > MOST_ANSWER:
-        text = json.dumps({"fault": {"message": f"its DAGs are {len(text):,} bytes of data; that is too large"}})
+        what = "workflows" if kind == "hera" else "DAGs"
+        too_large = recorded.Fault(f"its {what} are {len(text):,} bytes of data; that is too large")
+        text = json.dumps(recorded.Answer(fault=too_large), default=recorded.as_json)
     Path(answer).write_text(text, encoding="utf-8")
     # Whatever threads and exit handlers the file has started are not waited for.
     os._exit(0)
@@ -60,16 +84,37 @@ def _limit_file_size() -> Any:
         pass
 
 
-def _error_report(fault: Any, file: Any) -> Any:
+def _error_report(fault: Any, file: Any) -> recorded.Fault:
     frames = [each for each in traceback.extract_tb(fault.__traceback__) if each.filename == file]
     shown = str(fault).strip().splitlines()
     name = type(fault).__name__
     missing = getattr(fault, "name", None) if isinstance(fault, ImportError) else None
-    return {
-        "message": f"{name}: {shown[0][:500]}" if shown else name,
-        "line": frames[-1].lineno if frames else None,
-        "missing": missing,
-    }
+    message = f"{name}: {shown[0][:500]}" if shown else name
+    return recorded.Fault(message, frames[-1].lineno if frames else None, missing)
+
+
+SENDING = ("create", "lint", "update", "async_create", "async_lint", "async_update", "wait", "get")
+
+
+def _documents(file: str) -> list[Any]:
+    """The workflows that the file leaves at its top level, and those that it would send."""
+    workflow = importlib.import_module("hera.workflows").Workflow
+    made: list[Any] = []
+
+    def keep(self: Any, *_: Any, **__: Any) -> Any:
+        made.append(self)
+        return self
+
+    for name in SENDING:
+        if hasattr(workflow, name):
+            setattr(workflow, name, keep)
+    sys.path.insert(0, str(Path(file).resolve().parent))
+    module = _load("gpuflow_hera_file", file)
+    for value in list(vars(module).values()):
+        many = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+        made += [each for each in many if isinstance(each, workflow)]
+    once = {id(each): each for each in made}
+    return [json.loads(json.dumps(each.to_dict(), default=str)) for each in once.values()]
 
 
 def _dags(file: Any) -> Any:
@@ -77,12 +122,9 @@ def _dags(file: Any) -> Any:
     context = _context()
     name = "gpuflow_dag_file"
     sys.path.insert(0, str(Path(file).resolve().parent))
-    spec: Any = importlib.util.spec_from_file_location(name, file)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     if context is not None:
         context.current_autoregister_module_name = name
-    spec.loader.exec_module(module)
+    module = _load(name, file)
     found = [each for each in vars(module).values() if hasattr(each, "dag_id") and hasattr(each, "task_dict")]
     if context is not None:
         found += [dag for dag, _ in context.autoregistered_dags]
@@ -104,19 +146,19 @@ def _context() -> Any:
     return None
 
 
-def _dag(dag: Any) -> Any:
+def _dag(dag: Any) -> recorded.Dag:
     group = getattr(dag, "task_group", None)
-    return {
-        "dag_id": dag.dag_id,
-        "max_active_tasks": _own_limit(getattr(dag, "max_active_tasks", None)),
-        "max_active_runs": _own_limit(getattr(dag, "max_active_runs", None)),
-        "schedule": _schedule(dag),
-        "catchup": bool(getattr(dag, "catchup", False)),
-        "timeout": _seconds(getattr(dag, "dagrun_timeout", None)),
-        "params": {str(key): _json_value(_param(dag, key)) for key in dag.params},
-        "groups": {} if group is None else dict(_groups(group)),
-        "tasks": [_task(task, dag) for task in dag.task_dict.values()],
-    }
+    return recorded.Dag(
+        dag_id=dag.dag_id,
+        max_active_tasks=_own_limit(getattr(dag, "max_active_tasks", None)),
+        max_active_runs=_own_limit(getattr(dag, "max_active_runs", None)),
+        schedule=_schedule(dag),
+        catchup=bool(getattr(dag, "catchup", False)),
+        timeout=_seconds(getattr(dag, "dagrun_timeout", None)),
+        params={str(key): _json_value(_param(dag, key)) for key in dag.params},
+        groups={} if group is None else dict(_groups(group)),
+        tasks=[_task(task, dag) for task in dag.task_dict.values()],
+    )
 
 
 def _param(dag: Any, name: Any) -> Any:
@@ -163,32 +205,31 @@ def _groups(group: Any) -> Any:
             yield from _groups(child)
 
 
-def _task(task: Any, dag: Any) -> Any:
+def _task(task: Any, dag: Any) -> recorded.Task:
     lineage = [each.__name__ for each in _class(task).__mro__]
-    said = {
-        "task_id": task.task_id,
-        "operator": lineage[0],
-        "upstream": sorted(task.upstream_task_ids),
-        "trigger_rule": str(getattr(task.trigger_rule, "value", task.trigger_rule)),
-        "groups": _group_ids(task),
-        "pool": str(getattr(task, "pool", "default_pool")),
-        "retries": task.retries if isinstance(task.retries, int) else 0,
-        "is_setup": bool(getattr(task, "is_setup", False)),
-        "is_teardown": bool(getattr(task, "is_teardown", False)),
-        "at_once": getattr(task, "max_active_tis_per_dagrun", None) or getattr(task, "max_active_tis_per_dag", None),
-        "branches": any("Branch" in name or "ShortCircuit" in name or name == "LatestOnlyOperator" for name in lineage),
-        "executor_config": _override(task),
-        "starts": None,
-        "makes": None,
-    }
+    at_once = getattr(task, "max_active_tis_per_dagrun", None) or getattr(task, "max_active_tis_per_dag", None)
+    said = recorded.Task(
+        task_id=task.task_id,
+        operator=lineage[0],
+        upstream=sorted(task.upstream_task_ids),
+        trigger_rule=str(getattr(task.trigger_rule, "value", task.trigger_rule)),
+        groups=_group_ids(task),
+        pool=str(getattr(task, "pool", "default_pool")),
+        retries=task.retries if isinstance(task.retries, int) else 0,
+        is_setup=bool(getattr(task, "is_setup", False)),
+        is_teardown=bool(getattr(task, "is_teardown", False)),
+        at_once=at_once if isinstance(at_once, int) else None,
+        branches=any("Branch" in name or "ShortCircuit" in name or name == "LatestOnlyOperator" for name in lineage),
+        executor_config=_override(task),
+    )
     try:
-        said.update(_pods(task, lineage, dag))
+        return _with_pods(said, task, lineage, dag)
     except _OnlyInTheRun as fault:
-        said.update(makes="unseen", because=str(fault))
+        because = str(fault)
     except Exception as fault:
         name = getattr(_class(task), "custom_operator_name", lineage[0])
-        said.update(makes="unseen", because=f"{name} cannot make its pod here: {_error_report(fault, '')['message']}")
-    return said
+        because = f"{name} cannot make its pod here: {_error_report(fault, '').message}"
+    return replace(said, makes="unseen", because=because)
 
 
 def _class(task: Any) -> Any:
@@ -215,34 +256,29 @@ def _override(task: Any) -> Any:
     return _json_value(given.get("pod_override") or given.get("KubernetesExecutor"))
 
 
-def _pods(task: Any, lineage: Any, dag: Any) -> Any:
+def _with_pods(said: recorded.Task, task: Any, lineage: Any, dag: Any) -> recorded.Task:
+    """The task with what it makes."""
     if "SparkKubernetesOperator" in lineage:
-        return {"makes": "unseen", "because": "it creates a SparkApplication, whose driver and executors Spark makes"}
+        raise _OnlyInTheRun("it creates a SparkApplication, whose driver and executors Spark makes")
     if "MakeClaim" in lineage and hasattr(task, "size"):
-        claim = {"name": str(getattr(task.name, "name", task.name)), "size": str(task.size), "access": task.access}
-        return {"claim": {**claim, "storage_class": task.storage_class}}
+        name, kind = str(getattr(task.name, "name", task.name)), task.storage_class
+        return replace(said, claim=recorded.Claim(name, str(task.size), str(task.access), kind))
     if "TriggerDagRunOperator" in lineage:
-        return {"starts": str(getattr(task, "trigger_dag_id", "?"))}
+        return replace(said, starts=str(getattr(task, "trigger_dag_id", "?")))
     if not {"KubernetesPodOperator", "KubernetesCreateResourceOperator"} & set(lineage):
-        return {}
-    made = [_made_objects(each, lineage) for each in _copies(task, dag)]
-    said = {"makes": made[0]["makes"], "made": _distinct_counts(made), "deferrable": False}
-    for name in ("deferrable", "has_outputs", "waits", "keeps", "namespace"):
-        if any(name in each for each in made):
-            said[name] = made[0][name]
+        return said
+    alike = [_with_objects(said, each, lineage) for each in _copies(task, dag)]
+    said = replace(alike[0], made=_distinct(made for each in alike for made in each.made))
     if getattr(task, "operator_class", None) is not None and hasattr(task, "partial_kwargs"):
-        said["copies"] = _count(_expansion(task), task.task_id, dag)
-    if "GpuPodOperator" in lineage:
-        said.update(_gpuflow_fields(_first(task, dag)))
-    return said
+        said = replace(said, copies=_count(_expansion(task), task.task_id, dag))
+    return _with_gpuflow_fields(said, _first(task, dag)) if "GpuPodOperator" in lineage else said
 
 
-def _distinct_counts(made: Any) -> Any:
+def _distinct(made: Iterable[recorded.Made]) -> list[recorded.Made]:
     """The distinct things that the copies make, with how many copies make each."""
-    found: Any = {}
+    found: dict[str, recorded.Made] = {}
     for each in made:
-        key = json.dumps(each["objects"], sort_keys=True)
-        found.setdefault(key, {"objects": each["objects"], "copies": 0})["copies"] += 1
+        found.setdefault(json.dumps(each.objects, sort_keys=True), recorded.Made(0, each.objects)).copies += 1
     return list(found.values())
 
 
@@ -311,11 +347,11 @@ def _rows(given: Any) -> Any:
     return None
 
 
-def _count(given: Any, name: Any, dag: Any = None) -> Any:
+def _count(given: Any, name: Any, dag: Any = None) -> recorded.Copies:
     """How many copies a mapped task or group has: a number, or why only the run knows."""
     value: Any = getattr(given, "value", None)
     if isinstance(value, (list, tuple)):
-        return {"number": len(value)}
+        return recorded.Copies(len(value))
     number, conditional = 1, None
     for key, each in value.items() if isinstance(value, dict) else ():
         if isinstance(each, (list, tuple, dict)):
@@ -323,13 +359,13 @@ def _count(given: Any, name: Any, dag: Any = None) -> Any:
             continue
         listed = _listed_items(each, dag)
         if listed is None:
-            return {"number": None, "because": f"{name} is mapped over {key}, {_origin(each)}"}
-        if listed.get("number") is None or len(value) == 1:
+            return recorded.Copies(None, because=f"{name} is mapped over {key}, {_origin(each)}")
+        if listed.number is None or len(value) == 1:
             return listed
-        number, conditional = number * listed["number"], conditional or listed["conditional"]
+        number, conditional = number * listed.number, conditional or listed.conditional
     if not isinstance(value, dict):
-        return {"number": None, "because": f"{name} is mapped over {_origin(value)}"}
-    return {"number": number, "conditional": conditional}
+        return recorded.Copies(None, because=f"{name} is mapped over {_origin(value)}")
+    return recorded.Copies(number, conditional)
 
 
 def _origin(value: Any) -> Any:
@@ -337,15 +373,12 @@ def _origin(value: Any) -> Any:
     return f"what task {operator.task_id} returns" if operator is not None else "a value that only the run knows"
 
 
-def _listed_items(value: Any, dag: Any) -> Any:
-    """The items that a task of gpuflow's lists, where they are in the file; None when it is no such list.
-
-    `levels`: the lists around it and its own, each with its number of items for one item of the list around it.
-    """
+def _listed_items(value: Any, dag: Any) -> recorded.Copies | None:
+    """The items that a task of gpuflow's lists, where they are in the file; None when it is no such list."""
     lister: Any = getattr(value, "operator", None)
     if dag is None or type(lister).__name__ != "ListItems":
         return None
-    said: Any = {"number": 1, "conditional": None, "because": None, "levels": []}
+    said = recorded.Copies(1)
     for outer in lister.within[:1]:
         found = dag.task_dict.get(outer)
         said = _listed_items(type("Output", (), {"operator": found}), dag) or said
@@ -358,12 +391,17 @@ def _listed_items(value: Any, dag: Any) -> Any:
             own = None if own is None else own * len(source)
         else:
             own, because = None, f"the items of {name} are only known in the run"
-    if lister.when is not None:
-        said["conditional"] = "item" if "item(" in repr(lister.when) else said["conditional"] or "run"
-    said["levels"] = [*said["levels"], {"list": lister.task_id, "number": own, "because": because}]
-    said["number"] = None if own is None or said["number"] is None else said["number"] * own
-    said["because"] = said["because"] or because
-    return said
+    return recorded.Copies(
+        None if own is None or said.number is None else said.number * own,
+        _condition(lister) if _condition(lister) == recorded.BY_ITEM else said.conditional or _condition(lister),
+        said.because or because,
+        [*said.levels, recorded.Level(lister.task_id, own, because)],
+    )
+
+
+def _condition(operator: Any) -> str | None:
+    """What the condition of a task of gpuflow's is about; None without one."""
+    return None if operator.when is None else recorded.BY_ITEM if "item(" in repr(operator.when) else recorded.BY_RUN
 
 
 class _NoHook:
@@ -380,27 +418,22 @@ class _NoHook:
         raise AttributeError(f"a DAG is read without a connection to a cluster ({name})")
 
 
-def _made_objects(operator: Any, lineage: Any) -> Any:
+def _with_objects(said: recorded.Task, operator: Any, lineage: Any) -> recorded.Task:
+    """The task with what one copy of it makes."""
     if "GpuGangOperator" in lineage:
-        return _task_record("objects", [_json_value(operator.jobset())], operator, False, True)
+        return _task_record(said, "objects", [_json_value(operator.jobset())], operator)
     if "GpuPodOperator" in lineage:
         template = operator.template
         pod = template if isinstance(template, dict) else {"metadata": template.metadata, "spec": template.spec}
-        return _task_record("pods", [_json_value(pod)], operator, bool(operator.outputs), True)
+        return _task_record(said, "pods", [_json_value(pod)], operator, has_outputs=bool(operator.outputs))
     if "KubernetesCreateResourceOperator" in lineage:
         import yaml
 
         text = operator.yaml_conf
         if text is None:
             text = Path(operator.yaml_conf_file).read_text(encoding="utf-8")
-        objects = [each for each in yaml.safe_load_all(text) if isinstance(each, dict)]
-        return {
-            "makes": "objects",
-            "objects": _json_value(objects),
-            "waits": False,
-            "deferrable": False,
-            "has_outputs": False,
-        }
+        objects = [_json_value(each) for each in yaml.safe_load_all(text) if isinstance(each, dict)]
+        return replace(said, makes="objects", made=[recorded.Made(1, objects)], waits=False)
     operator.__dict__["hook"] = _NoHook()
     has_outputs, operator.do_xcom_push = bool(getattr(operator, "do_xcom_push", False)), False
     if getattr(operator, "pod_template_dict", None):
@@ -409,10 +442,11 @@ def _made_objects(operator: Any, lineage: Any) -> Any:
         operator.pod_template_file = _path(operator, operator.pod_template_file)
     if "KubernetesJobOperator" in lineage:
         job = _json_value(operator.build_job_request_obj(None))
-        return _task_record(
-            "objects", [job], operator, has_outputs, bool(getattr(operator, "wait_until_job_complete", False))
-        )
-    return _task_record("pods", [_json_value(operator.build_pod_request_obj(None))], operator, has_outputs, True)
+        waits = bool(getattr(operator, "wait_until_job_complete", False))
+        return _task_record(said, "objects", [job], operator, has_outputs=has_outputs, waits=waits)
+    return _task_record(
+        said, "pods", [_json_value(operator.build_pod_request_obj(None))], operator, has_outputs=has_outputs
+    )
 
 
 def _without_literals(tree: Any) -> Any:
@@ -430,17 +464,20 @@ def _path(operator: Any, name: Any) -> Any:
     return name if os.path.isabs(name) or not (folder / name).exists() else str(folder / name)
 
 
-def _task_record(makes: Any, objects: Any, operator: Any, has_outputs: Any, waits: Any) -> Any:
-    action = getattr(operator, "on_finish_action", None)
-    return {
-        "makes": makes,
-        "objects": [_without_names(each) for each in objects],
-        "has_outputs": has_outputs,
-        "waits": waits,
-        "deferrable": bool(getattr(operator, "deferrable", False)),
-        "keeps": str(getattr(action, "value", action)),
-        "namespace": _json_value(getattr(operator, "namespace", None)),
-    }
+def _task_record(
+    said: recorded.Task, makes: str, objects: Any, operator: Any, has_outputs: bool = False, waits: bool = True
+) -> recorded.Task:
+    action, space = getattr(operator, "on_finish_action", None), getattr(operator, "namespace", None)
+    return replace(
+        said,
+        makes=makes,
+        made=[recorded.Made(1, [_without_names(each) for each in objects])],
+        has_outputs=has_outputs,
+        waits=waits,
+        deferrable=bool(getattr(operator, "deferrable", False)),
+        keeps=str(getattr(action, "value", action)),
+        namespace=None if space is None else str(_json_value(space)),
+    )
 
 
 def _without_names(made: Any) -> Any:
@@ -456,20 +493,14 @@ def _metadata_without_name(made: Any) -> Any:
     return {key: each for key, each in (made.get("metadata") or {}).items() if key not in ("name", "namespace")}
 
 
-def _gpuflow_fields(operator: Any) -> Any:
-    """What only gpuflow's own operator says."""
+def _with_gpuflow_fields(said: recorded.Task, operator: Any) -> recorded.Task:
+    """The task with what only gpuflow's own operator says."""
     budgets = operator.budgets
     more = budgets.failures + budgets.interruptions if budgets.any is None else budgets.any
-    return {
-        "when": None if operator.when is None else "item" if "item(" in repr(operator.when) else "run",
-        "only_after_failure": operator.only_after_failure,
-        "limits": [
-            {"most": each.most, "group": each.group, "per": list(each.per), "items": list(each.items)}
-            for each in operator.limits
-        ],
-        "tries": 1 + more,
-        "queue_timeout": _seconds(operator.queue_timeout),
-    }
+    limits = [recorded.PodLimit(each.most, each.group, list(each.per), list(each.items)) for each in operator.limits]
+    return replace(
+        said, when=_condition(operator), only_after_failure=operator.only_after_failure, limits=limits, tries=1 + more
+    )
 
 
 def _json_value(value: Any, depth: Any = 0) -> Any:
