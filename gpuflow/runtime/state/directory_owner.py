@@ -31,6 +31,7 @@ from gpuflow.runtime.base.child import say
 from gpuflow.runtime.base.files import SharedFolder
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.state.checkpoint_dir import HIDDEN_FOLDER, dump, load
+from gpuflow.runtime.stores.folder_store import Folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -247,13 +248,14 @@ class Occupancy:
                 raise BadOption(f"{path} is no regular file, and gpuflow-run did not make it; remove it")
 
 
-def records_path(shared: SharedFolder, base: str) -> str:
-    """The folder of the records in a checkpoint directory, without a store; BadOption when it is a link."""
-    path = ""
+def records_folder(options: Options, base: str) -> Folder:
+    """The records in a checkpoint directory, where no other place is given; BadOption when their folder is a link."""
+    own = identity_of(base) if options.own_folder else ""
+    shared, path = SharedFolder(os.path.abspath(options.checkpoint_dir), own), ""
     for part in (HIDDEN_FOLDER, "state", *base.split("/"), "attempts"):
         path = os.path.join(path, part)
         _refuse_unless_folder(shared, path)
-    return f"{HIDDEN_FOLDER}/state"
+    return Folder(options.checkpoint_dir, inside=os.path.join(own, HIDDEN_FOLDER, "state"))
 
 
 def write_owner(directory: Directory, ledger: Ledger, child: int | None = None) -> None:

@@ -19,6 +19,7 @@ from gpuflow.runtime.stores.store import StorageError, Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from gpuflow.runtime.gangs.ranks.hub import Parts
@@ -38,17 +39,15 @@ class _Names:
 
     def __init__(self) -> None:
         self._first: dict[str, dict[str, int]] = {}
-        self.reused: set[str] = set()
+        self._reused: set[str] = set()
 
-    def sees(self, entry: Entry, token: str) -> bool:
-        """Whether this is the first time that the name is seen to be reused."""
-        if token:
-            return False
-        known = self._first.setdefault(entry.name, entry.key)
-        if files.is_same_fingerprint(known, entry.key) or entry.name in self.reused:
-            return False
-        self.reused.add(entry.name)
-        return True
+    def tell_apart(self, entry: Entry, token: str, say: Callable[[str], None]) -> bool:
+        """Whether the name is of one checkpoint only; that it is not is said once."""
+        same = token or files.is_same_fingerprint(self._first.setdefault(entry.name, entry.key), entry.key)
+        if not same and entry.name not in self._reused:
+            self._reused.add(entry.name)
+            say(f"{entry.name} {REUSED_MESSAGE}")
+        return entry.name not in self._reused
 
 
 class GatheringKeeper(Keeper):
@@ -71,9 +70,7 @@ class GatheringKeeper(Keeper):
 
     def _is_whole(self, entry: Entry) -> bool:
         token = hub.token_of(self.directory, entry.name)
-        if self._names.sees(entry, token):
-            self.say(f"{entry.name} {REUSED_MESSAGE}")
-        return entry.name not in self._names.reused and not self.parts.members_without(entry.name, token)
+        return self._names.tell_apart(entry, token, self.say) and not self.parts.members_without(entry.name, token)
 
     def _is_finished(self, last: bool) -> bool:
         if last and self.lost is None and not self._is_over() and self.parts.may_finish_more():
@@ -194,9 +191,7 @@ class PartKeeper(Keeper):
             if known is not None and files.is_same_fingerprint(known[0], entry.key) and known[1] == token:
                 continue
             self._told_of[entry.name] = (entry.key, token)
-            if self._names.sees(entry, token):
-                self.say(f"{entry.name} {REUSED_MESSAGE}")
-            if entry.name not in self._names.reused:
+            if self._names.tell_apart(entry, token, self.say):
                 self.spoke.say("finished", entry=entry.name, token=token)
 
     def _settle_done(self, store: Store) -> None:
