@@ -183,7 +183,7 @@ class Child:
 
     def reap(self) -> None:
         """Reap every ended child, including orphans."""
-        for pid, code in reaped():
+        for pid, code in ended_children():
             if pid == self.pid:
                 self.code = code
 
@@ -285,7 +285,7 @@ def _write(number: int, data: bytes) -> bool:
     return True
 
 
-def reaped() -> Iterator[tuple[int, int]]:
+def ended_children() -> Iterator[tuple[int, int]]:
     """The children that have ended, each with its exit code as a shell would give it."""
     while True:
         try:

@@ -100,7 +100,7 @@ class Restore:
                 return RestoreResult(apart, restored.name, restored.how, restored.seconds)
         return restored
 
-    def named(self, store: Store, name: str) -> RestoreResult:
+    def by_name(self, store: Store, name: str) -> RestoreResult:
         """This one and no other: the one that rank 0 of a gang resumes from. StorageError when it is not whole."""
         self.same_run = read_owner(self.directory).get("run") == self.ledger.base
         prefix = self.ledger.key("checkpoints", name)

@@ -22,7 +22,7 @@ import sys
 import time
 
 from gpuflow.runtime.base import files
-from gpuflow.runtime.base.child import reaped
+from gpuflow.runtime.base.child import ended_children
 from gpuflow.runtime.gangs.ranks import protocol
 from gpuflow.runtime.gangs.ranks.connection import ConnectionClosed, Line
 
@@ -232,7 +232,7 @@ class Worker:
             self._say("printed", order=order.number, to=2, data=_encode(note.encode()))
 
     def _reap(self, now: float) -> None:
-        for pid, code in reaped():
+        for pid, code in ended_children():
             for order in self._orders.values():
                 if order.pid == pid:
                     order.code, order.ended_at = code, now

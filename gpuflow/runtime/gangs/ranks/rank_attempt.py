@@ -529,7 +529,7 @@ class Member:
             store = supervisor.open_place(options.store)
             limit = Limit(options.storage_timeout)
             restoring = restore.Restore(directory, self.ledger, history, store, limit, self._proceed, say)
-            restored = restoring.named(store, name)
+            restored = restoring.by_name(store, name)
         except (transfer.TransferAbandoned, StorageError):
             self._leave_if_over()
             raise
