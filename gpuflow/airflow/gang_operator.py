@@ -24,12 +24,11 @@ from gpuflow.airflow.refusals import EXISTS, Refusal, refusal_of
 from gpuflow.airflow.step_pods import POD_CHECKED_KEY
 from gpuflow.runtime.artifacts import outputs
 from gpuflow.runtime.base import outcomes
-from gpuflow.runtime.gangs import attempt_end
-from gpuflow.runtime.gangs.attempt_end import SETTLE
-from gpuflow.runtime.gangs.attempt_object import Gang, Names, owner_reference, templates
+from gpuflow.runtime.gangs.attempt_object import Gang, Names, owner_reference
 from gpuflow.runtime.gangs.attempt_verdict import Verdict
 from gpuflow.runtime.gangs.kinds import KINDS, WORDS, GangKind, Prerequisite, word_of
 from gpuflow.runtime.gangs.ranks.protocol import new_secret
+from gpuflow.runtime.gangs.watch import NO_OUTPUTS, SETTLE, read_outputs
 from gpuflow.runtime.state.attempts import COSTS
 
 LOG_PREFIX = "gpuflow-run: "
@@ -149,11 +148,11 @@ class GpuGangOperator(GpuPodOperator):
         """The typed outputs. A gang that completed, and whose outputs nobody knows, has not succeeded."""
         declared = [outputs.Output(name, kind, None) for name, kind in self.outputs.items()]
         try:
-            kept = attempt_end.read_outputs(declared, rank_0, self._kind.container)
+            kept = read_outputs(declared, rank_0, self._kind.container)
         except outputs.BadOutput as refusal:
             return Verdict(outcomes.RETRYABLE, f"it succeeded, but {refusal}", 1), {}
         if kept is None:
-            return Verdict(outcomes.INTERRUPTED, f"the {self.what} is completed, but {attempt_end.NO_OUTPUTS}"), {}
+            return Verdict(outcomes.INTERRUPTED, f"the {self.what} is completed, but {NO_OUTPUTS}"), {}
         values = {each.name: outputs.parse_value(each, kept[each.name].value or "") for each in declared}
         self.kept = {name: {"uri": values[name]} for name in self.artifacts if name in values}
         return verdict, values
@@ -210,7 +209,7 @@ class GpuGangOperator(GpuPodOperator):
         ours = self._get_ti_pod_labels(context, include_try_number=False)
         made["metadata"]["labels"] |= ours
         made["metadata"]["annotations"] |= ledger.plus(pods=1).annotations()
-        for template in templates(made):
+        for template in self._kind.templates(made):
             template["metadata"]["labels"] |= ours
         return made
 

@@ -22,11 +22,10 @@ from gpuflow.airflow.refusals import EXISTS, TRANSIENT, Refusal, refusal_of
 from gpuflow.airflow.trigger import LOST_CONNECTION, GpuPodTrigger, is_past
 from gpuflow.runtime.base.outcomes import SUCCEEDED
 from gpuflow.runtime.gangs import attempt_object
-from gpuflow.runtime.gangs.attempt_end import AttemptFollower, PodDrain
 from gpuflow.runtime.gangs.attempt_object import Shape
 from gpuflow.runtime.gangs.attempt_verdict import Verdict
 from gpuflow.runtime.gangs.kinds import KINDS, GangKind, kind_of
-from gpuflow.runtime.gangs.watch import Questions, Watch, waiting_words
+from gpuflow.runtime.gangs.watch import AttemptFollower, PodDrain, Questions, Watch, waiting_words
 from gpuflow.runtime.supervise.kube_client import ApiRefusal, ApiUnreachable
 from gpuflow.runtime.supervise.object_state import path_of
 

@@ -57,10 +57,8 @@ class Changes:
     def at_run_time(self) -> later_attempts.Changes:
         """The same as texts, as the launcher of a gang is told."""
         more = self.more_memory
-        memory = {} if more is None else {"factor": str(more.factor), "most": str(more.max)}
-        return later_attempts.Changes(
-            **memory, fallback_after=self.fallback_after, on_demand=self.on_demand, other_node=self.other_node
-        )
+        factor, most = (None, "0") if more is None else (str(more.factor), str(more.max))
+        return later_attempts.Changes(factor, most, self.fallback_after, self.on_demand, self.other_node)
 
 
 def more_memory_of(retry: Retry | None) -> MoreMemory | None:

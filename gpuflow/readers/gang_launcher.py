@@ -52,8 +52,7 @@ def later_in(words: Sequence[str], ranks: Sequence[PodSet]) -> Iterator[tuple[st
     options = _options(words)
     if options is None:
         return
-    changes, leading = later_attempts.changes_of(options), later_attempts.leader_fields_of(options)
-    of_first = changes if leading is None else changes._replace(on_demand=leading)
+    changes = later_attempts.changes_of(options)
     failures, interruptions = (
         (options.retries, options.retries) if options.retries is not None else (options.failures, options.interruptions)
     )
@@ -63,9 +62,8 @@ def later_in(words: Sequence[str], ranks: Sequence[PodSet]) -> Iterator[tuple[st
     }
     for when, before in happened.items():
         try:
-            later = tuple(
-                _later_ranks(each, of_first if index == 0 else changes, before) for index, each in enumerate(ranks)
-            )
+            of_each = [changes.for_leader(), *[changes] * len(ranks)]
+            later = tuple(_later_ranks(each, own, before) for each, own in zip(ranks, of_each, strict=False))
         except ValueError:
             continue  # an amount that is none: whoever reads the first attempt says so
         if later != tuple(ranks):

@@ -19,10 +19,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gpuflow.runtime.base.files import SharedFolder
+from gpuflow.runtime.base.files import SharedFolder, discard
 from gpuflow.runtime.checkpoints import training
 from gpuflow.runtime.checkpoints.training import Checkpointing
-from gpuflow.runtime.state.checkpoint_dir import discard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -200,18 +199,15 @@ class CollectiveWriter:
         except Exception as error:
             failure = error
         refused = failure.errno if isinstance(failure, OSError) and training.is_disk_refusal(failure) else 0
-        failed, code = self._all_reduce_max([failure is not None and not refused, refused or 0])
+        failed, code = float(failure is not None and not refused), float(refused or 0)
+        if (distributed := _torch_distributed()) is not None and self._group is not None:
+            failed, code = _all_reduce_max(distributed, [failed, code], self._group)
         if failure is not None and not (refused and failed):
             raise failure
         if failed:
             raise SaveFailed("a checkpoint failed on another rank; its own message says why") from failure
         if code:
             raise OSError(int(code), f"{os.strerror(int(code))}, on another rank")
-
-    def _all_reduce_max(self, values: list[Any]) -> list[float]:
-        if (distributed := _torch_distributed()) is None or self._group is None:
-            return [float(value) for value in values]
-        return _all_reduce_max(distributed, values, self._group)
 
     def _is_first_here(self) -> bool:
         """Whether no process of a lower rank sees this directory: each leaves a file, and looks for those of others."""

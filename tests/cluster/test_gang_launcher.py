@@ -2,7 +2,7 @@
 
 The ends of the pods are written by hand (kubelet_by_hand.py), so that every ending comes at the wanted moment.
 
-Tests gpuflow/runtime/gangs/attempt_end.py, gpuflow/runtime/gangs/gang_command.py and gpuflow/runtime/gangs/launcher.py.
+Tests gpuflow/runtime/gangs/gang_command.py and gpuflow/runtime/gangs/watch.py.
 """
 
 from __future__ import annotations

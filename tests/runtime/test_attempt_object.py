@@ -3,7 +3,7 @@
 The launcher is the real one; in the place of the API server is a table of objects. Collecting what has no owner any
 more is the cluster's: tests/cluster/test_gang_definitions.py.
 
-Tests gpuflow/runtime/gangs/attempt_object.py and gpuflow/runtime/gangs/launcher.py.
+Tests gpuflow/runtime/gangs/attempt_object.py and gpuflow/runtime/gangs/gang_command.py.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pytest
 
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.runtime.gangs import attempt_object, gang_command
+from gpuflow.runtime.gangs.gang_command import Launcher
 from gpuflow.runtime.gangs.kinds import GROUP, WORDS, GangKind
 from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
-from gpuflow.runtime.gangs.launcher import Launcher
 from gpuflow.runtime.gangs.ranks import protocol
 from gpuflow.runtime.state.attempts import Counts
 from gpuflow.runtime.supervise.kube_client import ApiRefusal, ApiServer, Misuse

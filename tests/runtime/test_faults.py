@@ -97,9 +97,9 @@ class Machine:
         patiently(lambda: self.ledger.claim(history))
         Occupancy(self.directory, self.ledger, self.said.append).enter()
         self.keeper = Keeper(self.options, self.directory, self.ledger, self.store, self.said.append, lambda: None)
-        return restore.restore(
+        return restore.Restore(
             self.directory, self.ledger, history, self.store, Limit(patience), lambda: True, self.said.append
-        )
+        ).newest()
 
     def save(self, name: str, content: bytes) -> None:
         path = Path(self.directory.path)

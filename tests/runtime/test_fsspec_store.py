@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from gpuflow.runtime.artifacts.artifact_files import Artifact, NotKept
-from gpuflow.runtime.checkpoints.transfer import CheckpointRefused, no_throttle
 from gpuflow.runtime.checkpoints.transfer import Upload as CheckpointUpload
+from gpuflow.runtime.checkpoints.transfer import no_throttle
 from gpuflow.runtime.state import attempts
 from gpuflow.runtime.state.ledger import Ledger, OwnershipLost
 from gpuflow.runtime.stores import fsspec_store as remotes
 from gpuflow.runtime.stores.fsspec_store import Remote
-from gpuflow.runtime.stores.local_files import list_items
+from gpuflow.runtime.stores.local_files import CheckpointRefused, list_items
 from gpuflow.runtime.stores.storage_timeout import Limit, persist
 from gpuflow.runtime.stores.store import BadName, Refusal, StorageError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime.artifacts import artifact_files, input_files
+from gpuflow.runtime.artifacts import artifact_files, inputs
 from gpuflow.runtime.stores.open import open_store
 from gpuflow.runtime.supervise.main import main
 
@@ -24,7 +24,7 @@ def test_of_a_directory_it_is_what_a_fetched_copy_adds_up_to(tmp_path: Path) -> 
     (tmp_path / "d" / "sub" / "x").write_bytes(b"1")
     (tmp_path / "d" / "y").write_bytes(b"")
     uri = str(tmp_path / "d")
-    source = input_files.read_source(input_files.Stores(open_store), uri, "directory", None, lambda _: None)
+    source = inputs.read_source(inputs.Stores(open_store), uri, "directory", None, lambda _: None)
     for file in (each for each in source.files if not each.directory):
         file.sha256 = hashlib.sha256((tmp_path / "d" / file.path).read_bytes()).hexdigest()
     assert source.digest() == artifact_files.digest_of_path(uri)

@@ -1,7 +1,6 @@
 """Inputs: fetched, checked, placed before the command; what cannot be had is 78 and nobody's failure.
 
-Tests gpuflow/runtime/artifacts/input_files.py, gpuflow/runtime/artifacts/input_options.py and
-gpuflow/runtime/artifacts/inputs.py.
+Tests gpuflow/runtime/artifacts/input_options.py and gpuflow/runtime/artifacts/inputs.py.
 """
 
 from __future__ import annotations

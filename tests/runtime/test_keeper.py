@@ -919,9 +919,9 @@ def test_without_a_store_a_checkpoint_that_a_crash_tore_is_passed_over_for_the_o
     os.utime(tmp_path / "a" / "two", ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def begin() -> restore.RestoreResult:
-        return restore.restore(
+        return restore.Restore(
             made.directory, made.ledger, made.ledger.history(), None, Limit(10.0), lambda: True, made.said.append
-        )
+        ).newest()
 
     assert begin().name == "two"  # the same boot: what was written is what is read
     monkeypatch.setattr(restore, "boot_id", lambda: "after the crash")
@@ -941,9 +941,9 @@ def test_without_a_store_one_that_was_never_forced_to_disk_is_trusted_only_when_
     monkeypatch.setattr(restore, "boot_id", lambda: "after the crash")
 
     def begin() -> restore.RestoreResult:
-        return restore.restore(
+        return restore.Restore(
             made.directory, made.ledger, made.ledger.history(), None, Limit(10.0), lambda: True, made.said.append
-        )
+        ).newest()
 
     found = begin()
     assert (found.name, found.how) == ("one", "here, not verified")

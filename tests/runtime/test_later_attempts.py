@@ -43,7 +43,7 @@ def launched(*words: str, **spec: Any) -> Gang:
 
 
 def pods_of(body: dict[str, Any]) -> dict[str, Any]:
-    (each,) = attempt_object.templates(body)
+    (each,) = JOBSET.templates(body)
     spec: dict[str, Any] = each["spec"]
     return spec
 
@@ -241,8 +241,8 @@ def test_the_leader_grows_and_leaves_spot_nodes_in_its_own_way() -> None:
         own = {"name": "main", "resources": {"limits": {"memory": memory}}}
         job_["template"]["spec"]["template"]["spec"] = {"containers": [own], "nodeSelector": {"pool": "spot"}}
     made = Gang(body, given_by, None)
-    made.changes, made.leader_on_demand = later_attempts.changes_of(given_by), later_attempts.leader_fields_of(given_by)
-    leader, worker = (each["spec"] for each in attempt_object.templates(made.body(3, 1, 1, EarlierAttempts(1, 1))))
+    made.changes = later_attempts.changes_of(given_by)
+    leader, worker = (each["spec"] for each in made.kind.templates(made.body(3, 1, 1, EarlierAttempts(1, 1))))
     assert [each["containers"][0]["resources"]["limits"]["memory"] for each in (leader, worker)] == ["1Gi", "2Gi"]
     assert ("nodeSelector" in leader, worker["nodeSelector"]) == (False, {"pool": "gpu"})
     assert made.differences(EarlierAttempts(1, 1)) == [

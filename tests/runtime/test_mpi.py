@@ -1,7 +1,7 @@
 """A gang whose program is mpirun, with a stand-in for it that calls our agent as Open MPI does.
 
-Tests gpuflow/runtime/gangs/ranks/mpi.py, gpuflow/runtime/gangs/ranks/mpi_agent.py,
-gpuflow/runtime/gangs/ranks/mpi_worker.py and gpuflow/runtime/gangs/ranks/rank_command.py.
+Tests gpuflow/runtime/gangs/ranks/mpi.py, gpuflow/runtime/gangs/ranks/mpi_programs.py and
+gpuflow/runtime/gangs/ranks/rank_attempt.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpuflow.runtime.base import container
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.outcomes import OUT_OF_MEMORY, SUCCEEDED
 from gpuflow.runtime.base.signing import Keys
-from gpuflow.runtime.gangs.ranks import mpi, mpi_agent, protocol, rank_command
+from gpuflow.runtime.gangs.ranks import mpi, mpi_programs, protocol, rank_attempt
 from tests.runtime import harness
 from tests.runtime.gangs import Gang, orphans_of
 from tests.runtime.harness import eventually, free_port, run, shell, start
@@ -86,7 +86,7 @@ def test_a_host_without_slots_is_in_no_host_file_and_the_agent_is_a_program(tmp_
     ],
 )
 def test_the_agent_reads_its_words_as_ssh_does(given: list[str], host: str, command: str) -> None:
-    assert mpi_agent.split(given) == (host, command)
+    assert mpi_programs.split(given) == (host, command)
 
 
 def test_mpi_needs_a_gang_and_all_of_it(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def _command(pid: int) -> str:
 
 def test_memory_that_a_process_lacked_on_a_rank_is_what_the_rank_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(container, "oom_kills", lambda: 4)
-    running: Any = object.__new__(rank_command.OrderedRun)
+    running: Any = object.__new__(rank_attempt.OrderedRun)
     running.folder, running.options = None, None
     outcomes = {}
     for code in (0, 1):

@@ -168,7 +168,7 @@ def test_a_file_that_becomes_a_link_before_it_is_read_is_not_sent(tmp_path: Path
     (entry / "w").symlink_to(outside / "c")
     os.utime(outside / "c", ns=(times.st_atime_ns, times.st_mtime_ns))
     store = Folder(str(tmp_path / "s"))
-    with pytest.raises(transfer.CheckpointVanished):
+    with pytest.raises(local_files.CheckpointVanished):
         transfer.Upload("it", items).send(store, transfer.no_throttle(lambda: True))
     assert store.names("it") == []
 

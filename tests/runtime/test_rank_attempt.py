@@ -1,7 +1,7 @@
 """A gang: its supervisors start together, agree on one outcome and stop together. Real processes, real signals.
 
 Tests gpuflow/runtime/gangs/ranks/connection.py, gpuflow/runtime/gangs/ranks/hub.py,
-gpuflow/runtime/gangs/ranks/rank_attempt.py, gpuflow/runtime/gangs/ranks/rank_command.py and
+gpuflow/runtime/gangs/ranks/rank_attempt.py and
 gpuflow/runtime/gangs/ranks/spoke.py.
 """
 

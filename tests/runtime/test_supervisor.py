@@ -20,7 +20,8 @@ import pytest
 from gpuflow.runtime.base import options as table
 from gpuflow.runtime.base import termination_message
 from gpuflow.runtime.base.records import KeptOutput, text_digest
-from gpuflow.runtime.state.ledger import History, Ledger
+from gpuflow.runtime.state.attempts import History
+from gpuflow.runtime.state.ledger import Ledger
 from gpuflow.runtime.stores.open import open_store
 from gpuflow.runtime.supervise.supervisor import Attempt
 from gpuflow.runtime.supervise.supervisor import run as supervise

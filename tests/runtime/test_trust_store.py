@@ -22,8 +22,9 @@ from gpuflow.runtime.base.files import SharedFolder
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.records import Claim, Corrupt, File, Manifest
 from gpuflow.runtime.checkpoints import restore
+from gpuflow.runtime.state.attempts import History
 from gpuflow.runtime.state.checkpoint_dir import Directory
-from gpuflow.runtime.state.ledger import History, Ledger
+from gpuflow.runtime.state.ledger import Ledger
 from gpuflow.runtime.stores import local_files
 from gpuflow.runtime.stores.folder_store import Folder
 from gpuflow.runtime.stores.local_files import NoRoom
@@ -370,7 +371,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused_with_its_name_and_not_passed_
     directory.enter("0" * 16, ledger.id)
     directory.prepare()
     with pytest.raises(BadOption, match=f"checkpoint {BASE}/checkpoints/{two.parent.name} cannot be restored"):
-        restore.restore(directory, ledger, history, ledger.store, Limit(1.0), lambda: True, lambda _: None)
+        restore.Restore(directory, ledger, history, ledger.store, Limit(1.0), lambda: True, lambda _: None).newest()
 
 
 def test_a_manifest_that_no_reader_would_take_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

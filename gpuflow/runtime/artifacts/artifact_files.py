@@ -23,7 +23,7 @@ from gpuflow.runtime.stores.store import CHUNK, BadName, StorageError, Store, in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gpuflow.runtime.state.ledger import Ledger
     from gpuflow.runtime.stores.store import Progress
@@ -200,13 +200,7 @@ class Artifact:
             raise NotKept(f"its {len(files)} files are too many to name in one manifest; put them into an archive")
         self.ledger.assert_owner()
         key = f"{self.prefix}/manifest.json"
-        self.store.write(key, data)
-        try:
-            same = self.store.read(key) == data
-        except FileNotFoundError:
-            same = False
-        if not same:
-            raise StorageError(f"{self.store.url(key)} does not read back as it was written")
+        self.store.write_surely(key, data, self.store.url(key))
         return files
 
     def _see_name(self, relative: str) -> None:
@@ -480,7 +474,7 @@ def _stat(path: str) -> os.stat_result:
 DIGEST_USAGE = "usage: gpuflow-run digest PATH"
 
 
-def digest_main(words: Sequence[str]) -> int:
+def digest_main(words: Sequence[str], _: Mapping[str, str]) -> int:
     """Print `sha256:…`; 2 for what has none."""
     if len(words) != 1 or words[0].startswith("-"):
         print(DIGEST_USAGE, file=sys.stderr)

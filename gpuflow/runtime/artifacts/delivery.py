@@ -10,9 +10,9 @@ import os
 
 from gpuflow.runtime.artifacts import outputs
 from gpuflow.runtime.base import attempt_folder, files, records
+from gpuflow.runtime.base.files import discard
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.records import Corrupt
-from gpuflow.runtime.state.checkpoint_dir import discard
 from gpuflow.runtime.stores.local_files import NoRoom
 from gpuflow.runtime.stores.storage_timeout import Limit
 from gpuflow.runtime.stores.store import BadName, Progress, StorageError
@@ -48,7 +48,12 @@ class Delivery:
         self._uris = outputs.pairs(options.artifact, "artifact")
         self._places = outputs.pairs(options.deliver, "deliver")
         outputs.check_outputs(self.declared, self._uris, self._places)
-        self._kubeflow = self._kubeflow_task()
+        self._kubeflow: Task | None = None
+        """What KFP's launcher says of the task, where it said something; BadOption before anything runs."""
+        if options.kubeflow is not None:
+            from gpuflow.runtime.artifacts import kubeflow_outputs
+
+            self._kubeflow = kubeflow_outputs.Task(options.kubeflow)
         self._root: Store | None = None
         self.folder = options.outputs_dir or ""
         self.kept_in: list[tuple[Store, str]] = []
@@ -174,14 +179,6 @@ class Delivery:
         outputs.deliver(given, self.options.engine, self.folder, self._places)
         if self._kubeflow is not None:
             self._tell_kubeflow(self._kubeflow, marker, given)
-
-    def _kubeflow_task(self) -> Task | None:
-        """What KFP's launcher says of the task, where it said something; BadOption before anything runs."""
-        if self.options.kubeflow is None:
-            return None
-        from gpuflow.runtime.artifacts import kubeflow_outputs
-
-        return kubeflow_outputs.Task(self.options.kubeflow)
 
     def _tell_kubeflow(self, task: Task, marker: Success, given: Mapping[str, KeptOutput]) -> None:
         """What KFP's launcher records in ML Metadata about the artifacts."""

@@ -14,8 +14,8 @@ import json
 import os
 
 from gpuflow.runtime.base import files
+from gpuflow.runtime.base.files import discard
 from gpuflow.runtime.base.options import BadOption
-from gpuflow.runtime.state.checkpoint_dir import discard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,17 +74,16 @@ class Artifact:
         """Its properties in ML Metadata. KFP shows all those of metrics as metrics, so these have nothing else."""
         if self.kind == METRICS:
             return {"display_name": self.name, **_numbers(self._data(say), self.name, say)}
-        found: dict[str, Any] = {"display_name": self.name, "sha256": self.kept.sha256, **about}
-        count = None if self.kept.files is None else sum(not file.directory for file in self.kept.files)
-        known = {"gpuflow_uri": self.kept.uri, "bytes": self.kept.bytes, "files": count}
-        found.update({key: value for key, value in known.items() if value is not None})
+        facts = self.kept.facts()
+        found: dict[str, Any] = {"display_name": self.name, "sha256": facts["sha256"], **about}
+        called = {"gpuflow_uri": "uri", "bytes": "bytes", "files": "files"}
+        found.update({name: facts[fact] for name, fact in called.items() if fact in facts})
         if self.kind == CLASSIFICATION:
             found.update(_curves(self._data(say), self.name, say))
         return found
 
     def pointer(self) -> dict[str, Any]:
-        known = {"uri": self.kept.uri, "type": self.kept.type, "sha256": self.kept.sha256, "bytes": self.kept.bytes}
-        return {POINTER: {key: value for key, value in known.items() if value is not None}}
+        return {POINTER: {fact: value for fact, value in self.kept.facts().items() if fact != "files"}}
 
     def _data(self, say: Callable[[str], None]) -> Any:
         """The JSON that the step wrote; None, and a line that says so, where it is none."""

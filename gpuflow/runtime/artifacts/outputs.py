@@ -10,10 +10,10 @@ import json
 import os
 
 from gpuflow.runtime.base import container, files
+from gpuflow.runtime.base.files import discard
 from gpuflow.runtime.base.options import OUTPUT_TYPES, BadOption
-from gpuflow.runtime.base.records import KeptOutput
+from gpuflow.runtime.base.records import KeptOutput, text_digest
 from gpuflow.runtime.base.signing import why_secret
-from gpuflow.runtime.state.checkpoint_dir import discard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,8 +122,6 @@ def collect(
     outputs: Sequence[Output], folder: str, before: Mapping[str, Any], engine: str = "none"
 ) -> dict[str, KeptOutput]:
     """The values that the program wrote, checked. Files and directories are only seen to be there."""
-    import hashlib
-
     values = {}
     for output in outputs:
         path = output.place(folder)
@@ -153,7 +151,7 @@ def collect(
         parse_value(output, text)
         if engine == "kubeflow":
             number_for_kubeflow(output, text)
-        values[output.name] = KeptOutput(type=output.kind, value=text, sha256=hashlib.sha256(text.encode()).hexdigest())
+        values[output.name] = KeptOutput(type=output.kind, value=text, sha256=text_digest(text))
     return values
 
 
@@ -236,22 +234,15 @@ def deliver(
         files.write(os.path.join(folder, name), text.encode("utf-8"))
     for name, uri in uris.items() if folder else ():
         files.write(os.path.join(folder, f"{name}.uri"), uri.encode("utf-8"))  # beside what may lie under its name
-        facts = json.dumps(artifact_facts(marker[name]), ensure_ascii=False, indent=1)
+        facts = json.dumps(marker[name].facts(), ensure_ascii=False, indent=1)
         files.write(os.path.join(folder, f"{name}{NOTE}"), facts.encode("utf-8"))
     for name, place in places.items():
         if name in values or name in uris:
             _write(place, values[name] if name in values else uris[name])
     if engine == "airflow":
         kinds = {name: parse_value(Output(name, marker[name].type, None), text) for name, text in values.items()}
-        more = {ARTIFACTS_ENTRY: {name: artifact_facts(marker[name]) for name in uris}} if uris else {}
+        more = {ARTIFACTS_ENTRY: {name: marker[name].facts() for name in uris}} if uris else {}
         _write(xcom, json.dumps({**uris, **kinds, **more}, sort_keys=True, ensure_ascii=False))
-
-
-def artifact_facts(kept: KeptOutput) -> dict[str, Any]:
-    """The facts that a user interface shows of an artifact: URI, type, digest, size and number of files."""
-    count = None if kept.files is None else sum(not file.directory for file in kept.files)
-    known = {"uri": kept.uri, "type": kept.type, "sha256": kept.sha256, "bytes": kept.bytes, "files": count}
-    return {key: value for key, value in known.items() if value is not None}
 
 
 def parse_value(output: Output, text: str) -> Any:

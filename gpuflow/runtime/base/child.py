@@ -20,7 +20,7 @@ from gpuflow.runtime.base.units import one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Protocol
 
     class OutputWatch(Protocol):
@@ -183,15 +183,9 @@ class Child:
 
     def reap(self) -> None:
         """Reap every ended child, including orphans."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        for pid, code in ended_children():
             if pid == self.pid:
-                self.code = _exit_code(status)
+                self.code = code
 
     def drain(self) -> None:
         """Pass on what is left of the output."""
@@ -291,8 +285,16 @@ def _write(number: int, data: bytes) -> bool:
     return True
 
 
-def _exit_code(status: int) -> int:
-    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+def ended_children() -> Iterator[tuple[int, int]]:
+    """The children that have ended, each with its exit code as a shell would give it."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        yield pid, 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def say(sentence: str) -> None:

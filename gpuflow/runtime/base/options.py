@@ -188,15 +188,11 @@ def table_lines(table: Sequence[Option]) -> list[str]:
     """One line of help for each option."""
     found = []
     for option in table:
-        default = (
-            "" if option.default in (None, ()) or option.default is False else f" [{_format_default(option.default)}]"
-        )
-        found.append(f"  --{option.name} {option.metavar:<20} {option.text}{default}")
+        default = option.default
+        text = "" if default in (None, ()) or default is False else f" [{default}]"
+        text = f" [{default:g}s]" if isinstance(default, float) else text
+        found.append(f"  --{option.name} {option.metavar:<20} {option.text}{text}")
     return found
-
-
-def _format_default(value: Any) -> str:
-    return f"{value:g}s" if isinstance(value, float) else str(value)
 
 
 def _words(words: Sequence[str], known: Mapping[str, Option]) -> dict[str, list[str]]:

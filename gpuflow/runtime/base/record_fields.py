@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import posixpath
 
+from gpuflow.runtime.base.outcomes import OUTCOMES
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,17 +61,6 @@ def _is_utf_8(value: str, most: int = 4 * PATH_MOST) -> bool:
 LAST = 999_999_999
 """No attempt has a higher number: whoever says so makes it up."""
 REQUIRED = object()
-OUTCOMES = (
-    "succeeded",
-    "failed (retryable)",
-    "failed (final)",
-    "interrupted",
-    "out of memory",
-    "timed out",
-    "disk limit",
-    "never started",
-)
-"""The words of the evidence table. Spelled out here: what a store may hold does not change with the table."""
 
 
 class Field:

@@ -164,6 +164,12 @@ class KeptOutput(Record):
     def plain(self) -> dict[str, Any]:
         return {name: value for name, value in super().plain().items() if value is not None}
 
+    def facts(self) -> dict[str, Any]:
+        """The facts that a user interface shows of an artifact: URI, type, digest, size and number of files."""
+        count = None if self.files is None else sum(not file.directory for file in self.files)
+        known = {"uri": self.uri, "type": self.type, "sha256": self.sha256, "bytes": self.bytes, "files": count}
+        return {key: value for key, value in known.items() if value is not None}
+
 
 def _outputs(value: Any) -> dict[str, KeptOutput]:
     if not isinstance(value, dict):

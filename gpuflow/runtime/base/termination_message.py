@@ -17,9 +17,12 @@ _MOST = 4000
 """Kubernetes keeps 4096 bytes."""
 
 
-def write(path: str, sentence: str, facts: dict[str, Any]) -> None:
-    """Leave the termination message, where there is a file for it: Kubernetes makes one in every container."""
-    write_text(path, compose(sentence, facts))
+def write(path: str, sentence: str, outcome: str, code: int, **facts: Any) -> int:
+    """Leave the termination message, where there is a file for it: Kubernetes makes one in every container. The exit
+    code in it."""
+    facts.update(outcome=outcome, exit_code=code)
+    write_text(path, compose(f"gpuflow-run: {sentence}", facts))
+    return code
 
 
 def write_text(path: str, text: str) -> None:

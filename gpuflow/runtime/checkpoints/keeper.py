@@ -276,11 +276,14 @@ class Keeper:
             return False
         if waiting is not None and self.store is not None:
             why = self.trouble or "there was no time left"
-            then = f"the newest one in the store is {self.kept}" if self.kept else "nothing of this attempt is there"
-            self.say(f"{waiting.name} was not kept: {why}; {then}")
+            self._say_not_kept(waiting, why)
         if self._pending is not None:
             self.directory.shared.discard(self._pending.copy)
         return True
+
+    def _say_not_kept(self, entry: Entry, why: str) -> None:
+        then = f"the newest one in the store is {self.kept}" if self.kept else "nothing of this attempt is there"
+        self.say(f"{entry.name} was not kept: {why}; {then}")
 
     def _wake(self) -> None:
         with self._closing:
@@ -355,9 +358,15 @@ class Keeper:
         for entry in reversed(self.directory.finished_entries()):
             if files.is_same_fingerprint(self._refused.get(entry.name), entry.key):
                 continue
-            safe = entry.settled if self.store is None else entry.stored is not None
-            return None if safe else entry
+            if entry.settled if self.store is None else entry.stored is not None:
+                return None
+            if self._is_whole(entry):
+                return entry
         return None
+
+    def _is_whole(self, entry: Entry) -> bool:
+        """Whether all of it is finished. A gang's may have parts from other ranks."""
+        return True
 
     def _is_over(self, since: float = 0.0) -> bool:
         """Whether the deadline passed at least `since` seconds ago."""
@@ -374,11 +383,11 @@ class Keeper:
         try:
             pending = self._take_snapshot(entry, store)
             self._send(pending, store)
-        except (transfer.CheckpointRefused, BadOption) as refusal:
+        except (local_files.CheckpointRefused, BadOption) as refusal:
             self._refused[entry.name] = entry.key
             self._complain(f"{entry.name} cannot be kept in the store: {refusal}")
             self._drop(store)
-        except transfer.CheckpointVanished:
+        except local_files.CheckpointVanished:
             self._drop(store)
             self._rest = (0.0, 0.0)
             if files.is_same_fingerprint(self.directory.key(entry.name), entry.key):
@@ -417,13 +426,19 @@ class Keeper:
             if self._pending.is_of(entry):
                 return self._pending
             self._drop(store)
-        directory = self.directory
-        flaw = directory.flaw(entry)
-        if flaw is not None:
-            raise transfer.CheckpointRefused(flaw)
+        self._refuse_flawed(entry)
         self._number += 1
         self._tries.renew()
-        name = checkpoint_name(self.ledger.number, self._number, self.ledger.id)
+        self._pending = self._link(entry, checkpoint_name(self.ledger.number, self._number, self.ledger.id))
+        return self._pending
+
+    def _refuse_flawed(self, entry: Entry) -> None:
+        if (flaw := self.directory.flaw(entry)) is not None:
+            raise local_files.CheckpointRefused(flaw)
+
+    def _link(self, entry: Entry, name: str) -> PendingUpload:
+        """A new snapshot, to be uploaded as the checkpoint of this name."""
+        directory = self.directory
         copy = directory.temporary(f"upload-{name}")
         try:
             items = local_files.take_snapshot(
@@ -432,28 +447,34 @@ class Keeper:
         except BaseException:
             directory.shared.discard(copy)
             raise
-        self._pending = PendingUpload(entry, name, copy, transfer.Upload(self.ledger.key("checkpoints", name), items))
-        return self._pending
+        return PendingUpload(entry, name, copy, transfer.Upload(self.ledger.key("checkpoints", name), items))
+
+    def _upload(self, pending: PendingUpload, store: Store) -> list[File]:
+        """Send all files of a snapshot that are not there yet."""
+        throttle = transfer.Throttle(self._bandwidth, self._proceed, self._add_progress)
+        files = pending.upload.send(store, throttle)
+        if time.monotonic() - pending.taken < _SETTLED and not self._snapshot_lasts(pending):
+            # The program removes it, and may have begun to before the snapshot: then that is not the whole of it.
+            raise local_files.CheckpointVanished(pending.entry.name)
+        return files
+
+    def _manifest(self, pending: PendingUpload, files: list[File], owner: str, shards: int | None = None) -> Manifest:
+        return Manifest(
+            checkpoint=pending.name,
+            entry=pending.entry.name,
+            kind="file" if files and files[0].path == "" else "directory",
+            attempt=self.ledger.number,
+            id=owner,
+            seconds=round(time.monotonic() - self.ledger.began, 3),
+            files=files,
+            shards=shards,
+        )
 
     def _send(self, pending: PendingUpload, store: Store) -> None:
         entry, upload = pending.entry, pending.upload
-        throttle = transfer.Throttle(self._bandwidth, self._proceed, self._add_progress)
-        files = upload.send(store, throttle)
-        if time.monotonic() - pending.taken < _SETTLED and not self._snapshot_lasts(pending):
-            # The program removes it, and may have begun to before the snapshot: then that is not the whole of it.
-            raise transfer.CheckpointVanished(entry.name)
-        files = self._all_files(pending, files, store)
+        files = self._all_files(pending, self._upload(pending, store), store)
         self._refuse_a_part(upload, files)
-        manifest = Manifest(
-            checkpoint=pending.name,
-            entry=entry.name,
-            kind="file" if files and files[0].path == "" else "directory",
-            attempt=self.ledger.number,
-            id=self.ledger.id,
-            seconds=round(time.monotonic() - self.ledger.began, 3),
-            files=files,
-            shards=self.shards,
-        )
+        manifest = self._manifest(pending, files, self.ledger.id, self.shards)
         self.ledger.assert_owner()
         pending.committing = True
         transfer.commit(store, upload.prefix, manifest, self.ledger.keys)
@@ -477,7 +498,7 @@ class Keeper:
         if missing is not None:
             others = self.options.gang is not None and self.shards is None
             hint = "; other ranks may have it: keep the parts of all with --sharded" if others else ""
-            raise transfer.CheckpointRefused(f"it is a part of a checkpoint and lacks {missing}{hint}")
+            raise local_files.CheckpointRefused(f"it is a part of a checkpoint and lacks {missing}{hint}")
 
     def _settle_local(self, entry: Entry) -> None:
         """Without a store: force a checkpoint to disk, and write down what its files hash to. Once the program has
@@ -496,12 +517,12 @@ class Keeper:
             if self._is_unchanged(entry):
                 self.directory.record(entry.name, total=total, settled=True)
             self._wait = FIRST_WAIT
-        except transfer.CheckpointRefused as refusal:
+        except local_files.CheckpointRefused as refusal:
             self._refused[entry.name] = entry.key
             self._complain(f"{entry.name} is not forced to disk: {refusal}")
         except transfer.TransferAbandoned:
             self._rest = (0.0, 0.0)
-        except (transfer.CheckpointVanished, OSError) as refusal:
+        except (local_files.CheckpointVanished, OSError) as refusal:
             self._back_off()
             if self._finishing:
                 self._refused[entry.name] = entry.key

@@ -6,14 +6,14 @@ import os
 import stat
 import time
 
-from gpuflow.runtime.base.attempt_folder import process_began
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.record_fields import attempt_of
 from gpuflow.runtime.base.records import Corrupt, Manifest
 from gpuflow.runtime.checkpoints import transfer
+from gpuflow.runtime.state.attempts import History
 from gpuflow.runtime.state.checkpoint_dir import Directory, Entry
-from gpuflow.runtime.state.directory_owner import boot_id, orphan_group, read_last_owner, read_owner, write_owner
-from gpuflow.runtime.state.ledger import History, Ledger
+from gpuflow.runtime.state.directory_owner import boot_id, read_last_owner, read_owner, write_owner
+from gpuflow.runtime.state.ledger import Ledger
 from gpuflow.runtime.stores import local_files
 from gpuflow.runtime.stores.local_files import NoRoom
 from gpuflow.runtime.stores.storage_timeout import Limit, persist
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["RestoreResult", "orphan_group", "process_began", "restore", "write_owner"]
 _TRIES = 3
 _BEAT = 1.0
 
@@ -34,52 +33,6 @@ class RestoreResult:
 
     def __init__(self, path: str | None, name: str | None, how: str, seconds: float = 0.0) -> None:
         self.path, self.name, self.how, self.seconds = path, name, how, seconds
-
-
-def restore(
-    directory: Directory,
-    ledger: Ledger,
-    history: History,
-    store: Store | None,
-    limit: Limit,
-    proceed: Callable[[], bool],
-    say: Callable[[str], None],
-    *,
-    for_all: bool = False,
-    parts: bool = False,
-) -> RestoreResult:
-    """Find the newest checkpoint here or in the store, and bring it here if need be.
-
-    What lies in the directory is believed only when the attempt that left it was the last one of this run, on this
-    machine, since it was booted; otherwise only the store is believed. Without a store there is only the directory.
-    Storage may fail for as long as `limit` says, counted from the last byte that came. `for_all`: others, who do not
-    see this directory, resume from the same checkpoint: one that is here alone is of no use to them. `parts`: what
-    lies here may be one rank's part of a checkpoint; only the store knows which of them became one.
-    """
-    for _ in range(_TRIES):
-        restored = _Restore(directory, ledger, history, store, limit, proceed, say, for_all=for_all, parts=parts).run()
-        if restored.path is None or directory.occupancy is None or directory.occupancy.held:
-            return restored
-        # The program of an older attempt still lives here, and removes old checkpoints as its own.
-        if (apart := hard_link_copy(directory, restored.path)) is not None:
-            return RestoreResult(apart, restored.name, restored.how, restored.seconds)
-    return restored
-
-
-def restore_checkpoint(
-    directory: Directory,
-    ledger: Ledger,
-    name: str,
-    store: Store,
-    limit: Limit,
-    proceed: Callable[[], bool],
-    say: Callable[[str], None],
-) -> RestoreResult:
-    """This checkpoint and no other: the one that rank 0 of a gang resumes from. StorageError when it is not whole."""
-    history = History(0, ledger.counts, None, None)
-    restoring = _Restore(directory, ledger, history, store, limit, proceed, say)
-    restoring.same_run = read_owner(directory).get("run") == ledger.base
-    return restoring.restore_named(store, name)
 
 
 def hard_link_copy(directory: Directory, path: str) -> str | None:
@@ -104,7 +57,16 @@ def hard_link_copy(directory: Directory, path: str) -> str | None:
         return None if isinstance(refusal, (FileNotFoundError, NotADirectoryError)) else path
 
 
-class _Restore:
+class Restore:
+    """The newest checkpoint of a run, or one by its name, found here or in the store, and brought here if need be.
+
+    What lies in the directory is believed only when the attempt that left it was the last one of this run, on this
+    machine, since it was booted; otherwise only the store is believed. Without a store there is only the directory.
+    Storage may fail for as long as `limit` says, counted from the last byte that came. `for_all`: others, who do not
+    see this directory, resume from the same checkpoint: one that is here alone is of no use to them. `parts`: what
+    lies here may be one rank's part of a checkpoint; only the store knows which of them became one.
+    """
+
     def __init__(
         self,
         directory: Directory,
@@ -126,7 +88,29 @@ class _Restore:
         self.same_run = False
         self.throttle = transfer.no_throttle(proceed, self._add_progress)
 
-    def run(self) -> RestoreResult:
+    def newest(self) -> RestoreResult:
+        """The newest that is whole."""
+        for _ in range(_TRIES):
+            self.began = time.monotonic()
+            restored = self._find()
+            if restored.path is None or self.directory.occupancy is None or self.directory.occupancy.held:
+                return restored
+            # The program of an older attempt still lives here, and removes old checkpoints as its own.
+            if (apart := hard_link_copy(self.directory, restored.path)) is not None:
+                return RestoreResult(apart, restored.name, restored.how, restored.seconds)
+        return restored
+
+    def by_name(self, store: Store, name: str) -> RestoreResult:
+        """This one and no other: the one that rank 0 of a gang resumes from. StorageError when it is not whole."""
+        self.same_run = read_owner(self.directory).get("run") == self.ledger.base
+        prefix = self.ledger.key("checkpoints", name)
+        if (manifest := self._manifest(store, prefix)) is None:
+            raise StorageError(f"the checkpoint {prefix} cannot be read here, and rank 0 resumes from it")
+        if (restored := self._obtain(store, name, prefix, manifest)) is None:
+            raise StorageError(f"the checkpoint {prefix} is not intact here, and rank 0 resumes from it")
+        return restored
+
+    def _find(self) -> RestoreResult:
         directory, ledger = self.directory, self.ledger
         before = read_owner(directory) if self.store is not None else read_last_owner(directory)
         same_run, same_boot = before.get("run") == ledger.base, before.get("boot") == boot_id()
@@ -136,8 +120,6 @@ class _Restore:
         forgotten = same_run and isinstance(number, int) and number < ledger.since
         fresh = self.history.fresh or forgotten
         trusted = same_run and before.get("id") == self.history.last_id and same_boot and not fresh and not self.parts
-        if same_run and "identity" not in before:
-            directory.adopt_version_1()
         if not (trusted or (self.store is None and same_run and not fresh)):
             # Without a store what this run wrote down is all there is, also when another one worked here since.
             directory.disown(others=self.store is None and not fresh and not ledger.since)
@@ -185,7 +167,7 @@ class _Restore:
     def _total(self, entry: Entry) -> str | None:
         try:
             return transfer.content_hash(local_files.list_items(entry.path, self.directory.follow), self.throttle)
-        except (OSError, transfer.CheckpointVanished, transfer.CheckpointRefused):
+        except (OSError, local_files.CheckpointVanished, local_files.CheckpointRefused):
             return None
 
     def _restore_from_store(self, store: Store) -> RestoreResult:
@@ -194,29 +176,14 @@ class _Restore:
             if (manifest := self._manifest(store, prefix)) is None:
                 self.ledger.damaged.add(name)
                 continue
-            local = os.path.join(self.directory.path, manifest.entry)
-            if transfer.is_same_content(local, manifest.files, self.throttle, self.directory.follow):
+            if (restored := self._obtain(store, name, prefix, manifest)) is not None:
                 self.directory.record(manifest.entry, stored=name)
                 self.ledger.resumed = name
-                return self._result(local, manifest.entry, "here, as in the store")
-            if (path := self._bring(store, name, prefix, manifest)) is not None:
-                self.ledger.resumed = name
-                return self._result(path, manifest.entry, "from the store")
+                return restored
             self.ledger.damaged.add(name)
         if found:
             self.say(f"none of {len(found)} checkpoints in the store is intact; starting from nothing")
         return RestoreResult(None, None, "nothing")
-
-    def restore_named(self, store: Store, name: str) -> RestoreResult:
-        prefix = self.ledger.key("checkpoints", name)
-        if (manifest := self._manifest(store, prefix)) is None:
-            raise StorageError(f"the checkpoint {prefix} cannot be read here, and rank 0 resumes from it")
-        local = os.path.join(self.directory.path, manifest.entry)
-        if transfer.is_same_content(local, manifest.files, self.throttle, self.directory.follow):
-            return self._result(local, manifest.entry, "here, as in the store")
-        if (path := self._bring(store, name, prefix, manifest)) is None:
-            raise StorageError(f"the checkpoint {prefix} is not intact here, and rank 0 resumes from it")
-        return self._result(path, manifest.entry, "from the store")
 
     def _list_checkpoints(self, store: Store) -> list[tuple[str, str]]:
         """The checkpoints in the store. A listing without the newest recorded checkpoint is an error."""
@@ -231,19 +198,34 @@ class _Restore:
             )
         return found
 
+    def _obtain(self, store: Store, name: str, prefix: str, manifest: Manifest) -> RestoreResult | None:
+        """A checkpoint at its place, as it lies there already or from the store; None when it is not intact there."""
+        local = os.path.join(self.directory.path, manifest.entry)
+        if transfer.is_same_content(local, manifest.files, self.throttle, self.directory.follow):
+            return self._result(local, manifest.entry, "here, as in the store")
+        path = self._bring(store, name, prefix, manifest)
+        return None if path is None else self._result(path, manifest.entry, "from the store")
+
     def _bring(self, store: Store, name: str, prefix: str, manifest: Manifest) -> str | None:
-        """A checkpoint from the store at its place, or None when it is not intact there."""
+        arrived: set[str] = set()
         temporary = self.directory.temporary(f"restore-{name}")
-        download = transfer.Download(prefix, manifest, self.directory.shared, temporary)
+
+        def fetch() -> None:
+            shared, key, passed = self.directory.shared, manifest.key, self.throttle.pass_through
+            single, files = manifest.kind == "file", manifest.files
+            local_files.bring_files(
+                store, prefix, files, shared, temporary, key, passed, single=single, arrived=arrived
+            )
+
         try:
             for attempt in range(_TRIES):
                 try:
-                    self._persist(lambda: download.fetch(store, self.throttle), lambda: download.arrived_files)
+                    self._persist(fetch, lambda: len(arrived))
                     if not self.same_run and self.directory.set_aside(manifest.entry):
                         self.say(f"{manifest.entry} of another run stood in the way; it has a dotted name now")
                     return self.directory.place(temporary, manifest.entry, stored=name)
                 except NoRoom as refusal:
-                    self._refuse_unless_corrupt(store, name, download, refusal)
+                    self._refuse_unless_corrupt(store, prefix, manifest, refusal)
                     return None
                 except Corrupt as damage:
                     self._tell_damage(damage, attempt)
@@ -251,13 +233,15 @@ class _Restore:
             self.directory.shared.discard(temporary)
         return None
 
-    def _refuse_unless_corrupt(self, store: Store, name: str, download: transfer.Download, refusal: Exception) -> None:
+    def _refuse_unless_corrupt(self, store: Store, prefix: str, manifest: Manifest, refusal: Exception) -> None:
         """What does not fit on the disk is not passed over for an older one: unless its manifest only says so."""
-        if not self._persist(lambda: download.is_as_listed(store)):
-            self.say(f"{download.prefix} is not as large as its manifest says; taking an older one")
+        there = dict(self._persist(lambda: store.names(prefix)))
+        files = (file for file in manifest.files if file.sha256 is not None)
+        if not all(there.get(f"{prefix}/{manifest.key(file)}") == file.size for file in files):
+            self.say(f"{prefix} is not as large as its manifest says; taking an older one")
             return
         raise BadOption(
-            f"the checkpoint {download.prefix} cannot be restored: {refusal}; give the checkpoint directory more "
+            f"the checkpoint {prefix} cannot be restored: {refusal}; give the checkpoint directory more "
             f"room, or remove that checkpoint from the store"
         )
 

@@ -33,7 +33,8 @@ import threading
 import time
 
 from gpuflow.runtime.base import attempt_folder, files
-from gpuflow.runtime.state.checkpoint_dir import MARKER, Directory, discard
+from gpuflow.runtime.base.files import discard
+from gpuflow.runtime.state.checkpoint_dir import MARKER, Directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

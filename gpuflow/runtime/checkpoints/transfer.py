@@ -13,7 +13,7 @@ import threading
 import time
 
 from gpuflow.runtime.base import records
-from gpuflow.runtime.base.files import SharedFolder, close_after, open_same
+from gpuflow.runtime.base.files import close_after, open_same
 from gpuflow.runtime.base.record_fields import attempt_of
 from gpuflow.runtime.base.records import Corrupt, File, Manifest
 from gpuflow.runtime.stores import local_files, storage_timeout
@@ -32,16 +32,6 @@ if TYPE_CHECKING:
 
     from gpuflow.runtime.base.signing import Keys
 
-__all__ = [
-    "CheckpointChanged",
-    "CheckpointRefused",
-    "CheckpointVanished",
-    "Corrupt",
-    "Download",
-    "Throttle",
-    "TransferAbandoned",
-    "Upload",
-]
 LARGE = 8 << 20
 """A file of this size is put on its own; smaller ones many at a time."""
 
@@ -134,40 +124,6 @@ class Upload:
         return f"{self.prefix}/files/{item.relative}" if item.relative else f"{self.prefix}/file"
 
 
-class Download:
-    """One checkpoint on its way here, to `into` in a shared folder. `fetch` may be called again after it failed."""
-
-    def __init__(self, prefix: str, manifest: Manifest, shared: SharedFolder, into: str) -> None:
-        self.prefix, self.manifest, self.shared, self.into = prefix, manifest, shared, into
-        self._arrived: set[str] = set()
-
-    @property
-    def arrived_files(self) -> int:
-        """How many files have arrived."""
-        return len(self._arrived)
-
-    def fetch(self, store: Store, throttle: Throttle) -> None:
-        """Bring every file, each byte checked against the manifest."""
-        manifest = self.manifest
-        local_files.bring_files(
-            store,
-            self.prefix,
-            manifest.files,
-            self.shared,
-            self.into,
-            manifest.key,
-            throttle.pass_through,
-            single=manifest.kind == "file",
-            arrived=self._arrived,
-        )
-
-    def is_as_listed(self, store: Store) -> bool:
-        """Whether the store has its files in the sizes that the manifest names."""
-        there = dict(store.names(self.prefix))
-        keys = ((f"{self.prefix}/{self.manifest.key(file)}", file) for file in self.manifest.files)
-        return all(there.get(key) == file.size for key, file in keys if file.sha256 is not None)
-
-
 def commit(store: Store, prefix: str, manifest: Manifest, keys: Keys | None = None) -> None:
     """Write the manifest and read it back: now the checkpoint exists."""
     key = f"{prefix}/manifest.json"
@@ -176,13 +132,7 @@ def commit(store: Store, prefix: str, manifest: Manifest, keys: Keys | None = No
         raise CheckpointRefused(
             f"its {len(manifest.files)} files are too many to name in one manifest; put them into archives"
         )
-    store.write(key, data)
-    try:
-        same_as_written = store.read(key) == data
-    except FileNotFoundError:
-        same_as_written = False
-    if not same_as_written:
-        raise StorageError(f"{key} does not read back as it was written")
+    store.write_surely(key, data)
 
 
 def manifests(store: Store, base: str, since: int = 0) -> list[tuple[str, str]]:

@@ -77,8 +77,6 @@ class Gang:
         """Variables that the ranks have from their launcher."""
         self.changes = Changes()
         """What later attempts have instead."""
-        self.leader_on_demand: dict[str, Any] | None = None
-        """What the leader has instead of `changes.on_demand`, where it is not like the workers."""
         self._container = options.container
         self._step = options.step
         self._labels = {GANG: self.digest, RUN: label_value(options.run_id)}
@@ -92,7 +90,7 @@ class Gang:
             size = sum(each.size for each in self.sets)
             coordinator = self.kind.jobset_spec(manifest).get("coordinator") or {}
             first = str(coordinator.get("replicatedJob") or self.sets[0].name)
-            spans = [each["spec"].get("terminationGracePeriodSeconds", 30) for each in templates(manifest)]
+            spans = [each["spec"].get("terminationGracePeriodSeconds", 30) for each in kind.templates(manifest)]
             self.shape = Shape(size, first, float(max(spans)), self.kind.name)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as wrong:
             place = "spec.replicatedJobs" if self.kind.kind == JOBSET.kind else "its spec"
@@ -171,13 +169,11 @@ class Gang:
 
     def _changes_in(self, pod_set: str) -> Changes:
         """What is different later in the pods of one set."""
-        if self.leader_on_demand is None or pod_set != self.shape.first:
-            return self.changes
-        return self.changes._replace(on_demand=self.leader_on_demand)
+        return self.changes.for_leader() if pod_set == self.shape.first else self.changes
 
     def has_memory(self) -> bool:
         """Whether there is an amount that could grow."""
-        specs = [each["spec"] for each in templates(self._manifest)]
+        specs = [each["spec"] for each in self.kind.templates(self._manifest)]
         return any(memory(spec["containers"][self._grows(spec)]) is not None for spec in specs)
 
     def _grows(self, spec: Mapping[str, Any]) -> int:
@@ -197,13 +193,6 @@ class Gang:
     def is_ours(self, jobset: Mapping[str, Any]) -> bool:
         """Whether an object with our label is ours; the label is a short hash, and two gangs might share it."""
         return (jobset["metadata"].get("annotations") or {}).get(IDENTITY) == self.identity
-
-
-def templates(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """The pod templates of a gang, each with a container that has a name."""
-    kind = kind_of(manifest)
-    assert kind is not None
-    return kind.templates(manifest)
 
 
 def label_value(text: str) -> str:

@@ -57,6 +57,12 @@ class Changes(NamedTuple):
     on_demand: Mapping[str, Any] = {}
     """The fields of the pod's spec that are different then; None: not there."""
     other_node: bool = False
+    leader_on_demand: Mapping[str, Any] | None = None
+    """What the leader has instead of `on_demand`, where it is not like the workers."""
+
+    def for_leader(self) -> Changes:
+        """What is different in the pod that leads."""
+        return self if self.leader_on_demand is None else self._replace(on_demand=self.leader_on_demand)
 
     def spec(self, first: Mapping[str, Any], before: EarlierAttempts, container: int = 0) -> dict[str, Any]:
         """The spec of the attempt that comes after all that; `first` is that of the first attempt. `container`: which
@@ -168,16 +174,10 @@ def changes_of(options: Options) -> Changes:
         raise BadOption("--fallback-after and --on-demand go together: when, and what is different then")
     if options.leader_on_demand is not None and options.on_demand is None:
         raise BadOption("--leader-on-demand goes with --on-demand: what is different in all other pods")
-    leader_fields_of(options)
-    return Changes(
-        factor, most, options.fallback_after, _pod_fields("on-demand", options.on_demand), options.other_node
-    )
-
-
-def leader_fields_of(options: Options) -> dict[str, Any] | None:
-    """What is different off spot nodes in the pod that leads; None: the same as in the others."""
     text = options.leader_on_demand
-    return None if text is None else _pod_fields("leader-on-demand", text)
+    leading = None if text is None else _pod_fields("leader-on-demand", text)
+    others = _pod_fields("on-demand", options.on_demand)
+    return Changes(factor, most, options.fallback_after, others, options.other_node, leading)
 
 
 def _memory_policy(text: str | None) -> tuple[str | None, str]:

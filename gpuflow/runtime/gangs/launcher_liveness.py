@@ -8,6 +8,7 @@ to, when nobody has answered there for a while. Where the launcher can never be 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -78,7 +79,9 @@ def _watch(address: str, place: Place) -> None:
     while True:
         if (connection := _connect(address, place.name)) is not None:
             reached = True
-            _until_it_ends(connection)
+            with connection, contextlib.suppress(OSError):
+                while connection.recv(64):
+                    pass
             since = time.monotonic()
             continue
         if time.monotonic() - since >= patience:
@@ -113,12 +116,3 @@ def _connect(address: str, gang: str) -> socket.socket | None:
         pass
     connection.close()
     return None
-
-
-def _until_it_ends(connection: socket.socket) -> None:
-    with connection:
-        try:
-            while connection.recv(64):
-                pass
-        except OSError:
-            pass

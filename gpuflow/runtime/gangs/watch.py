@@ -2,23 +2,34 @@
 
 It asks nobody by itself. A look is a generator of questions: whoever drives it asks them, in a thread or in an event
 loop, and sends the answers back. So the launcher and an engine's own code see a gang with the same eyes.
+
+`AttemptFollower` says when the attempt has ended, and when it waited too long; `PodDrain` says when its pods are gone.
+They delete nothing: they say what is to be done. Rank 0 writes the outputs of the gang into its termination message;
+here they are put where the engine looks.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Any, Callable, Generator, Mapping, NamedTuple  # noqa: UP035 (runs on Python 3.8)
+import time
+from typing import Any, Callable, Generator, Mapping, NamedTuple, Sequence  # noqa: UP035 (runs on Python 3.8)
 
+from gpuflow.runtime.artifacts import outputs
+from gpuflow.runtime.artifacts.outputs import BadOutput
+from gpuflow.runtime.base import termination_message
+from gpuflow.runtime.base.outcomes import FINAL, INTERRUPTED, SUCCEEDED
+from gpuflow.runtime.base.records import KeptOutput, text_digest
 from gpuflow.runtime.gangs import attempt_verdict
-from gpuflow.runtime.gangs.attempt_verdict import name_of
+from gpuflow.runtime.gangs.attempt_verdict import Verdict, name_of
 from gpuflow.runtime.gangs.kinds import GROUP, JOBSET, KINDS, POD_GROUP
 from gpuflow.runtime.supervise.kube_client import ApiRefusal, say
-from gpuflow.runtime.supervise.object_state import path_of, value_at
+from gpuflow.runtime.supervise.object_state import format_value, path_of, value_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
+    from gpuflow.runtime.artifacts.outputs import Output
+    from gpuflow.runtime.base.options import Options
     from gpuflow.runtime.gangs.attempt_object import Shape
 
 _KUEUE = "kueue.x-k8s.io"
@@ -133,20 +144,12 @@ class Watch:
                 self.gone.add(uid)
         self.has_run = self.has_run or len([pod for pod in pods if phase(pod) != "Pending"]) >= self.shape.size
 
-    def verdict(
-        self, container: str, final_exit_codes: Collection[int], retryable_exit_codes: Collection[int] | None
-    ) -> attempt_verdict.Verdict | None:
-        """How it ended, by all that was seen; None while it goes on."""
+    def verdict(self, **codes: Any) -> Verdict | None:
+        """How it ended, by all that was seen; None while it goes on. `codes`: the container that counts, and which of
+        its exit codes end the step for good, as `attempt_verdict.judge` takes them."""
+        pods = list(self.pods.values())
         return attempt_verdict.judge(
-            self.jobset,
-            self.jobs,
-            list(self.pods.values()),
-            self.workload,
-            gone=self.gone,
-            container=container,
-            final_exit_codes=final_exit_codes,
-            retryable_exit_codes=retryable_exit_codes,
-            kind=self.kind,
+            self.jobset, self.jobs, pods, self.workload, gone=self.gone, kind=self.kind, **codes
         )
 
     def live_pods(self) -> list[str]:
@@ -287,3 +290,140 @@ def _why_stuck(pod: dict[str, Any]) -> str:
             words = ": ".join(str(waiting[key]) for key in ("reason", "message") if waiting.get(key))
             return f"{name_of(pod)}: {words}"
     return ""
+
+
+SETTLE = 20.0
+"""Seconds after a failed rank in which one that was taken away would still show."""
+
+
+class AttemptFollower:
+    """What the looks at one attempt add up to."""
+
+    def __init__(
+        self,
+        watch: Watch,
+        tell: Callable[[str], None],
+        *,
+        settle: float = SETTLE,
+        queue_deadline: float | None = None,
+        **codes: Any,
+    ) -> None:
+        """`codes`: as `Watch.verdict` takes them."""
+        self.watch, self._tell, self._codes = watch, tell, codes
+        self._settle, self._queue_deadline = settle, queue_deadline
+        self._settled: float | None = None
+        self.words = ""
+        """Where it stands, as it was last said."""
+        self.is_late = False
+        """Whether it ended because it waited too long."""
+        self.must_go = False
+        """Whether its object is to be deleted: nobody waits for it any more."""
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether a rank has failed, and others are still looked at."""
+        return self._settled is not None
+
+    def look(self) -> Questions:
+        """One look: how it ended, None while it goes on."""
+        watch = self.watch
+        yield from watch.look()
+        verdict = watch.verdict(**self._codes)
+        if verdict is None:
+            self._settled = None
+            return (yield from self._check_queue())
+        ended = watch.jobset is not None and attempt_verdict.has_ended(watch.jobset, watch.jobs, watch.kind)
+        if verdict.outcome in (SUCCEEDED, INTERRUPTED):
+            # Its controller would go on, with another pod in the place of the one that was taken away.
+            there = watch.jobset is not None and not watch.jobset["metadata"].get("deletionTimestamp")
+            self.must_go = verdict.outcome == INTERRUPTED and watch.kind.replaces_pods and there and not ended
+            return verdict
+        # One rank that failed may be the first sign of another that is being taken away.
+        now = time.monotonic()
+        if self._settled is None:
+            self._settled = now + self._settle
+            self._tell(verdict.because)
+        if now < self._settled and (watch.live_pods() or not ended):
+            return None
+        self.must_go = attempt_verdict.deactivation_message(watch.workload) is not None
+        return verdict
+
+    def _check_queue(self) -> Questions:
+        words = yield from self.watch.situation()
+        if words != self.words:
+            self._tell(words)
+            self.words = words
+        if self._queue_deadline is None or self.watch.has_run or time.time() <= self._queue_deadline:
+            return None
+        self.is_late = self.must_go = True
+        return Verdict(FINAL, f"waited too long until all its pods ran: {words}")
+
+
+class PodDrain:
+    """Two starts of one rank never run side by side, unless the first cannot be stopped."""
+
+    def __init__(self, watch: Watch, tell: Callable[[str], None], seconds: float) -> None:
+        self._watch, self._tell, self._said = watch, tell, False
+        self._until = time.monotonic() + seconds
+
+    def is_over(self) -> bool:
+        """After a look: whether its pods have ended, or had their time."""
+        alive = [] if self._watch.jobset is None else self._watch.live_pods()
+        if not alive:
+            return True
+        if time.monotonic() >= self._until:
+            self._tell(f"{', '.join(sorted(alive))} did not end in its grace; going on")
+            return True
+        if not self._said:
+            self._tell("waiting until its pods have ended")
+            self._said = True
+        return False
+
+
+NO_OUTPUTS = "rank 0 left no outputs: nobody knows that its work is done"
+
+
+def deliver_outputs(options: Options, rank_0: Mapping[str, Any] | None) -> str | None:
+    """Put the declared outputs where the engine looks; why not, when rank 0 has not said them."""
+    if not (declared := outputs.parse(options.output)):
+        return None
+    if (kept := read_outputs(declared, rank_0, options.container)) is None:
+        return NO_OUTPUTS
+    if options.engine == "kubeflow":
+        for output in declared:
+            value = kept[output.name].value
+            if value is not None:
+                outputs.number_for_kubeflow(output, value)
+    if options.outputs_dir:
+        os.makedirs(options.outputs_dir, exist_ok=True)
+    outputs.deliver(kept, options.engine, options.outputs_dir or "", outputs.pairs(options.deliver, "deliver"))
+    return None
+
+
+def read_outputs(
+    declared: Sequence[Output], rank_0: Mapping[str, Any] | None, container: str
+) -> dict[str, KeptOutput] | None:
+    """The declared outputs in rank 0's last words; None when it left no word, BadOutput when they are not as declared.
+    Of a file or directory the words say where it is kept."""
+    if (given := _outputs_in_message(rank_0, container)) is None:
+        return None
+    kept = {}
+    for output in declared:
+        if given.get(output.name) is None:
+            raise BadOutput(f'rank 0 left no output "{output.name}"')
+        text = format_value(given[output.name])
+        if not output.is_kept:
+            outputs.parse_value(output, text)
+        said = {"uri" if output.is_kept else "value": text}
+        kept[output.name] = KeptOutput(type=output.kind, sha256=text_digest(text), **said)
+    return kept
+
+
+def _outputs_in_message(pod: Mapping[str, Any] | None, container: str) -> dict[str, Any] | None:
+    states = ((pod or {}).get("status") or {}).get("containerStatuses") or ()
+    for status in [each for each in states if each.get("name") == container] or list(states)[:1]:
+        ended = (status.get("state") or {}).get("terminated") or {}
+        facts = termination_message.parse(ended.get("message")) if ended.get("exitCode") == 0 else None
+        given = (facts or {}).get("outputs")
+        return given if isinstance(given, dict) else None
+    return None

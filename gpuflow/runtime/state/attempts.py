@@ -118,9 +118,7 @@ class RunRecords:
 
     def _is_signed(self, number: int) -> bool:
         try:
-            return self.read_claim(number) is not None
-        except Corrupt:
-            return False
+            return self.whole_claim(number) is not None
         except UnknownFormat:
             return True  # by a newer gpuflow-run that has our key
 
@@ -154,6 +152,13 @@ class RunRecords:
         assert claim is None or isinstance(claim, Claim)
         return claim
 
+    def whole_claim(self, number: int) -> Claim | None:
+        """The same; None also for one that is not whole, or not ours."""
+        try:
+            return self.read_claim(number)
+        except Corrupt:
+            return None
+
     def marker(self, since: int) -> Success | None:
         """The success marker of the run since it was last begun anew, when it is whole."""
         try:
@@ -168,10 +173,7 @@ class RunRecords:
 
     def _was_attempted(self, marker: Success, since: int) -> bool:
         """Whether the attempt that a marker names was ever there: success without one is made up."""
-        try:
-            claim = self.read_claim(marker.attempt)
-        except Corrupt:
-            claim = None
+        claim = self.whole_claim(marker.attempt)
         if claim is not None and claim.id == marker.id and not claim.forget:
             return True
         self.say_once(
@@ -383,11 +385,7 @@ def newest_claim(run: RunRecords, numbers: list[int]) -> tuple[Claim | None, lis
     where no record tells what was used up, the records are refused."""
     unreadable: list[int] = []
     for number in reversed(numbers):
-        try:
-            claim = run.read_claim(number)
-        except Corrupt:
-            claim = None
-        if claim is not None:
+        if (claim := run.whole_claim(number)) is not None:
             run.note_seen(claim.attempt)
             return claim, unreadable[::-1]
         unreadable.append(number)

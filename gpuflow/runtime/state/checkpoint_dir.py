@@ -19,9 +19,10 @@ import json
 import os
 import stat
 
-from gpuflow.runtime.base import files
+from gpuflow.runtime.base import files, record_fields
 from gpuflow.runtime.base.attempt_folder import UNSUPERVISED, AttemptFolder
-from gpuflow.runtime.base.files import SharedFolder, discard
+from gpuflow.runtime.base.files import SharedFolder
+from gpuflow.runtime.base.record_fields import Record, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,26 +40,34 @@ if TYPE_CHECKING:
         def leave(self) -> None: ...
 
 
-__all__ = ["HIDDEN_FOLDER", "MARKER", "Directory", "Entry", "discard", "dump", "load"]
 HIDDEN_FOLDER = ".gpuflow"
 MARKER = ".gpuflow-complete"
 
 
-class Entry:
+def _fingerprint(value: Any) -> dict[str, int]:
+    if not isinstance(value, dict):
+        raise ValueError("not a fingerprint")
+    return {fact: record_fields.integer(number) for fact, number in value.items()}
+
+
+class Entry(Record):
     """A finished checkpoint in the directory. `stored` names its copy in the store. Without a store: `settled` when it
     was forced to disk, `total` what its files hash to together."""
 
-    def __init__(self, name: str, path: str, record: dict[str, Any]) -> None:
-        self.name, self.path = name, path
-        self.order: int = record["order"]
-        self.key: dict[str, int] = record["key"]
-        self.stored: str | None = record.get("stored")
-        self.total: str | None = record.get("total")
-        self.settled: bool = record.get("settled") is True
-        self.stall_seconds: float | None = record.get("stall_seconds")
-        self.by_api: bool = record.get("by") == "api"
-        self.entries: int | None = record.get("entries")
-        """How many files and folders it had when it was finished."""
+    name = path = ""
+    order: int = field(record_fields.integer)
+    key: dict[str, int] = field(_fingerprint)
+    stored: str | None = field(record_fields.or_none(record_fields.text), None)
+    total: str | None = field(record_fields.or_none(record_fields.text), None)
+    settled: bool = field(lambda value: value is True, False)
+    stall_seconds: float | None = field(record_fields.or_none(record_fields.number), None)
+    by: Any = field(record_fields.anything, None)
+    entries: int | None = field(record_fields.or_none(record_fields.integer), None)
+    """How many files and folders it had when it was finished."""
+
+    @property
+    def by_api(self) -> bool:
+        return bool(self.by == "api")
 
 
 class Directory:
@@ -125,7 +134,10 @@ class Directory:
                 continue
             if record.get("foreign"):
                 continue
-            entries.append(Entry(name, os.path.join(self.path, name), record))
+            entry = _entry(record)
+            assert entry is not None  # it was read
+            entry.name, entry.path = name, os.path.join(self.path, name)
+            entries.append(entry)
         return sorted(entries, key=lambda entry: (entry.order, entry.name))
 
     def record(self, name: str, *, fresh: bool = False, **facts: Any) -> None:
@@ -204,17 +216,6 @@ class Directory:
             if not name.startswith(".") and name not in mine and self._is_marked(name):
                 self.record(name, foreign=True)
 
-    def adopt_version_1(self) -> None:
-        """Records as gpuflow 0.1 wrote them, of this same run: without a store they are all there is to resume from."""
-        old = os.path.join(self.hidden, "finished")
-        for file in self.shared.names(old) if self.shared.is_folder(old) else []:
-            record = load(self.shared, os.path.join(old, file)) or {}
-            key = self.key(file[:-5]) or {}
-            facts = ("inode", "marked") if "marked" in key else ("inode", "changed", "size")
-            if key and record.get("key") == [key[fact] for fact in facts] and isinstance(record.get("order"), int):
-                self._write(file[:-5], {**record, "key": key})
-        self.shared.discard(old)
-
     def place(self, temporary: str, name: str, **facts: Any) -> str:
         """Move a restored checkpoint to its name, replacing what was there."""
         target = os.path.join(self.path, name)
@@ -249,7 +250,7 @@ class Directory:
 
     def _read_record(self, name: str) -> dict[str, Any] | None:
         record = self._unwritten.get(name) or load(self.shared, self._record_path(name)) or {}
-        return record if _is_whole(record) else None
+        return record if _entry(record) is not None else None
 
     def _write(self, name: str, record: dict[str, Any]) -> None:
         try:
@@ -315,23 +316,12 @@ class Directory:
         return names
 
 
-def _is_whole(record: dict[str, Any]) -> bool:
-    """Whether what was written down about an entry is what is written down: others may write here too."""
-
-    def is_a(kinds: tuple[type, ...], fact: str) -> bool:
-        value = record.get(fact)
-        return value is None or (isinstance(value, kinds) and not isinstance(value, bool))
-
-    key = record.get("key")
-    return (
-        isinstance(key, dict)
-        and all(isinstance(fact, int) for fact in key.values())
-        and isinstance(record.get("order"), int)
-        and is_a((int,), "entries")
-        and is_a((int, float), "stall_seconds")
-        and is_a((str,), "stored")
-        and is_a((str,), "total")
-    )
+def _entry(record: dict[str, Any]) -> Entry | None:
+    """What was written down about an entry, when it is whole: others may write here too."""
+    try:
+        return Entry(**record_fields.known_fields(Entry, record))
+    except ValueError:
+        return None
 
 
 def dump(shared: SharedFolder, path: str, value: dict[str, Any]) -> None:

@@ -31,6 +31,7 @@ from gpuflow.runtime.base.child import say
 from gpuflow.runtime.base.files import SharedFolder
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.state.checkpoint_dir import HIDDEN_FOLDER, dump, load
+from gpuflow.runtime.stores.folder_store import Folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuflow.runtime.base.options import Options
+    from gpuflow.runtime.state.attempts import History
     from gpuflow.runtime.state.checkpoint_dir import Directory
-    from gpuflow.runtime.state.ledger import History, Ledger
+    from gpuflow.runtime.state.ledger import Ledger
 
 LOCK_TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 """What a lock that someone else has is refused with; anything else says that there are no locks here."""
@@ -95,9 +97,13 @@ def is_same_file(handle: int, shared: SharedFolder, path: str) -> bool:
 
 
 def _lock_alive(shared: SharedFolder, path: str) -> int:
+    return _lock(shared.open(path, os.O_RDWR | os.O_CREAT, make=True))
+
+
+def _lock(handle: int) -> int:
+    """The same handle with a lock; closed when that is refused."""
     import fcntl
 
-    handle = shared.open(path, os.O_RDWR | os.O_CREAT, make=True)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -156,13 +162,10 @@ class Occupancy:
         if self.held and is_same_file(self._handle, self.directory.shared, path):
             return True
         self._give_back()
-        import fcntl
-
         handle = self.directory.shared.open(path, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(handle)
         except OSError as refusal:
-            os.close(handle)
             self._no_locks = "" if refusal.errno in LOCK_TAKEN else str(refusal.strerror)
             return False
         self._handle, self.held = handle, True
@@ -245,13 +248,14 @@ class Occupancy:
                 raise BadOption(f"{path} is no regular file, and gpuflow-run did not make it; remove it")
 
 
-def records_path(shared: SharedFolder, base: str) -> str:
-    """The folder of the records in a checkpoint directory, without a store; BadOption when it is a link."""
-    path = ""
+def records_folder(options: Options, base: str) -> Folder:
+    """The records in a checkpoint directory, where no other place is given; BadOption when their folder is a link."""
+    own = identity_of(base) if options.own_folder else ""
+    shared, path = SharedFolder(os.path.abspath(options.checkpoint_dir), own), ""
     for part in (HIDDEN_FOLDER, "state", *base.split("/"), "attempts"):
         path = os.path.join(path, part)
         _refuse_unless_folder(shared, path)
-    return f"{HIDDEN_FOLDER}/state"
+    return Folder(options.checkpoint_dir, inside=os.path.join(own, HIDDEN_FOLDER, "state"))
 
 
 def write_owner(directory: Directory, ledger: Ledger, child: int | None = None) -> None:

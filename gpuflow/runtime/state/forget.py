@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import os
 
-from gpuflow.runtime.base import attempt_folder
 from gpuflow.runtime.base.child import say
-from gpuflow.runtime.base.files import SharedFolder
 from gpuflow.runtime.base.options import BadOption, identity_of_options
 from gpuflow.runtime.base.record_fields import attempt_of
 from gpuflow.runtime.base.records import Claim, Corrupt, UnknownFormat
 from gpuflow.runtime.base.signing import read_keys
 from gpuflow.runtime.state import attempts
 from gpuflow.runtime.state.attempts import RunRecords, remove_before, utc_now
-from gpuflow.runtime.state.directory_owner import records_path
+from gpuflow.runtime.state.directory_owner import records_folder
 from gpuflow.runtime.stores import storage_timeout
-from gpuflow.runtime.stores.folder_store import Folder
 from gpuflow.runtime.stores.open import open_store
-from gpuflow.runtime.stores.store import StorageError, Store
+from gpuflow.runtime.stores.store import StorageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +36,7 @@ def forget(options: Options) -> int:
     try:
         # Checkpoints go with the attempts that made them, also where those are kept in another place.
         kept = open_store(options.store) if options.store else None
-        for place in [open_store(place) for place in given] or [_hidden_store(options, base)]:
+        for place in [open_store(place) for place in given] or [records_folder(options, base)]:
             run = RunRecords(place, base, kept, say, keys)
             run.artifacts = open_store(options.artifacts) if options.artifacts else None
             forget_run(run)
@@ -47,13 +44,6 @@ def forget(options: Options) -> int:
         raise BadOption(f"storage failed: {refusal}") from None
     print(f"gpuflow-run: forgot {base}")
     return 0
-
-
-def _hidden_store(options: Options, base: str) -> Store:
-    """The one in the checkpoint directory, where no other place is given."""
-    own = attempt_folder.identity_of(base) if options.own_folder else ""
-    shared = SharedFolder(os.path.abspath(options.checkpoint_dir), own)
-    return Folder(options.checkpoint_dir, inside=os.path.join(own, records_path(shared, base)))
 
 
 def forget_run(run: RunRecords) -> None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from gpuflow.runtime.base.signing import Keys
 
-__all__ = ["Counts", "History", "Ledger", "OwnershipLost", "TooLarge"]
 _MOST_RECORDS = 20
 _BECAUSE = 10_000
 """Most characters of a reason in the records."""
@@ -98,13 +97,8 @@ class Ledger(RunRecords):
         """The names under which earlier attempts of this run may have left artifacts."""
         found = []
         for number in self.numbers():
-            if self.since <= number < self.number:
-                try:
-                    claim = self.read_claim(number)
-                except Corrupt:
-                    continue
-                if claim is not None:
-                    found.append(records.artifact_name(number, claim.id))
+            if self.since <= number < self.number and (claim := self.whole_claim(number)) is not None:
+                found.append(records.artifact_name(number, claim.id))
         return found
 
     # -- writing
@@ -116,10 +110,7 @@ class Ledger(RunRecords):
         number, self.id = self.may_take(history.next), self.id or os.urandom(8).hex()
         claim = self._claim_after(history, number, fresh=fresh, renew=renew)
         if not self.create(self.attempt_key(number), self.pack(claim, self.attempt_key(number))):
-            try:
-                there = self.read_claim(number)
-            except Corrupt:
-                return False
+            there = self.whole_claim(number)
             # With our id an answer was lost on the way, not the request.
             if there is None or there.id != self.id:
                 return False
@@ -172,27 +163,10 @@ class Ledger(RunRecords):
         except StorageError as refusal:
             self.say(f"what killed uploads left could not be removed (in a bucket, a lifecycle rule can): {refusal}")
 
-    def end(
-        self,
-        outcome: str,
-        *,
-        final: bool,
-        exit_code: int,
-        because: str,
-        checkpoint: str | None = None,
-        cause: str | None = None,
-    ) -> None:
-        """Write how the attempt ended."""
-        end = End(
-            outcome=outcome,
-            final=final,
-            exit_code=exit_code,
-            because=because[:_BECAUSE],
-            seconds=round(time.monotonic() - self.began, 3),
-            time=utc_now(),
-            checkpoint=checkpoint,
-            cause=cause,
-        )
+    def end(self, outcome: str, *, because: str, **facts: Any) -> None:
+        """Write how the attempt ended; `facts` are the other fields of an `End`."""
+        seconds = round(time.monotonic() - self.began, 3)
+        end = End(outcome=outcome, because=because[:_BECAUSE], seconds=seconds, time=utc_now(), **facts)
         key = self.end_key(self.number, self.id)
         self.store.write(key, self.pack(end, key))
 

@@ -198,6 +198,16 @@ class Store:
         """Put or replace a small object."""
         raise NotImplementedError
 
+    def write_surely(self, key: str, data: bytes, called: str = "") -> None:
+        """Put or replace a small object, and read it back. `called`: what it is in the error."""
+        self.write(key, data)
+        try:
+            if self.read(key) == data:
+                return
+        except FileNotFoundError:
+            pass
+        raise StorageError(f"{called or key} does not read back as it was written")
+
     def create(self, key: str, data: bytes) -> bool:
         """Put a small object unless there is one already; False when there is."""
         raise NotImplementedError
@@ -274,12 +284,6 @@ class Memory(Store):
 
     def create(self, key: str, data: bytes) -> bool:
         return self._objects.setdefault(key, data) is data
-
-    def put(self, key: str, chunks: Iterable[bytes], size: int) -> None:
-        self._objects[key] = b"".join(chunks)
-
-    def chunks(self, key: str) -> Iterator[bytes]:
-        yield self.read(key)
 
     def names(self, prefix: str) -> list[tuple[str, int]]:
         return sorted((key, len(data)) for key, data in self._objects.items() if key.startswith(f"{prefix}/"))

@@ -31,7 +31,6 @@ _MOST = 8
 _CONNECTIONS = 16
 _AHEAD = 2
 """Orders that wait in a worker, for each of its threads: it never waits for us."""
-_COMMAND = "transfer-worker"
 _MOMENT = 1 << 20
 LONG = 64 << 20
 """A longer file is sent and fetched here, in several parts at once."""
@@ -196,7 +195,7 @@ class _Lane:
                 raise _WorkerLost
             try:
                 self._process = process = subprocess.Popen(
-                    _command(),
+                    container.own_command("transfer-worker"),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
@@ -245,7 +244,3 @@ def _answer(process: subprocess.Popen[bytes]) -> list[Any]:
     if not isinstance(found, list) or not found:
         raise _WorkerLost
     return found
-
-
-def _command() -> list[str]:
-    return container.own_command(_COMMAND)

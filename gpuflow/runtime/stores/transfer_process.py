@@ -47,8 +47,8 @@ _TOLD_EVERY, _TOLD_AFTER = 2 << 20, 1.0
 """Bytes of one file; seconds, for all of them."""
 
 
-def main() -> int:
-    """Work until the input ends."""
+def main(*_words: object) -> int:
+    """Work until the input ends; no words are read."""
     source = open(0, "rb", closefd=False)  # noqa: SIM115  # it stays open as long as this process
     told = json.loads(source.readline())
     credentials = Credentials(Signer(*told["signer"]))
@@ -108,7 +108,10 @@ class _Worker:
             if before.st_size > self._most:
                 return []
             if before.st_size > _MOST_HELD:
-                sha256 = self._send_streamed(key, handle, before.st_size, passed)
+                # Read twice, for its hash and to be sent, and never held.
+                body = FileBody(handle, before.st_size, self._buffers.own(), passed)
+                self._direct.put(key, body, body.sha256)
+                sha256 = body.sha256
             else:
                 sha256 = self._send_whole(key, handle, before)
             # Some file systems say that a file has fewer bytes than can be read.
@@ -128,12 +131,6 @@ class _Worker:
             raise OSError("it has changed")
         self._direct.put(key, pieces, hashed.hexdigest())
         return hashed.hexdigest()
-
-    def _send_streamed(self, key: str, handle: int, size: int, passed: Callable[[int], None]) -> str:
-        """Read twice, for its hash and to be sent, and never held."""
-        body = FileBody(handle, size, self._buffers.own(), passed)
-        self._direct.put(key, body, body.sha256)
-        return body.sha256
 
     def _fetch(
         self, passed: Callable[[int], None], key: str, path: str, size: int, sha256: str, mode: int

@@ -20,6 +20,7 @@ import sys
 import time
 
 from gpuflow.runtime.base import signals, units
+from gpuflow.runtime.base.outcomes import EXIT_INTERRUPTED, EXIT_RUNTIME, EXIT_TIMED_OUT, SUPERVISOR_EXIT_CODES
 from gpuflow.runtime.supervise import kube_client, object_state
 from gpuflow.runtime.supervise.kube_client import (
     POLL,
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-EXIT_STOPPED, EXIT_RUNTIME = 75, 78
-RESERVED_EXIT_CODES = (EXIT_STOPPED, EXIT_RUNTIME, 79)
 RUN = "gpuflow.dev/run"
 """The annotation by which a later attempt knows its own object."""
 MANY = ("set", "success", "failure", "output")
@@ -190,7 +189,7 @@ class Creation:
             if self.timeout is not None and time.monotonic() - began > self.timeout:
                 say(f"{self.kind} {name}: not done after {units.format_seconds(self.timeout)}")
                 self.remove()
-                return 124
+                return EXIT_TIMED_OUT
             time.sleep(POLL)
 
     def remove(self) -> None:
@@ -229,7 +228,7 @@ class Creation:
             if state.get("exitCode")
         ]
         code = max(ended)[1] if ended else 1
-        return 1 if code in RESERVED_EXIT_CODES else code
+        return 1 if code in SUPERVISOR_EXIT_CODES else code
 
 
 def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -252,4 +251,4 @@ def _run(creation: Creation) -> int:
         return creation.wait()
     except StopRequested:
         creation.remove()
-        return EXIT_STOPPED
+        return EXIT_INTERRUPTED

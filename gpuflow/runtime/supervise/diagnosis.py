@@ -27,8 +27,17 @@ import errno
 import json
 import re
 
-from gpuflow.runtime.base.outcomes import FINAL, INTERRUPTED, NEVER_STARTED, OUT_OF_MEMORY, RETRYABLE, SUCCEEDED, Ending
-from gpuflow.runtime.base.records import Claim, Corrupt, End, Judgment, UnknownFormat, Usage
+from gpuflow.runtime.base.outcomes import (
+    FINAL,
+    INTERRUPTED,
+    NEVER_STARTED,
+    OUT_OF_MEMORY,
+    RETRYABLE,
+    SUCCEEDED,
+    SUPERVISOR_EXIT_CODES,
+    Ending,
+)
+from gpuflow.runtime.base.records import Corrupt, End, Judgment, UnknownFormat, Usage
 from gpuflow.runtime.state import attempts
 from gpuflow.runtime.state.attempts import RunRecords
 from gpuflow.runtime.supervise.evidence import Evidence, Verdict, from_argo, judge
@@ -69,7 +78,11 @@ def diagnose(
 ) -> Verdict:
     """The verdict on a command that failed without a stop request."""
     verdict = judge(
-        Evidence(exit_code=_own_code(code), container_reason="OOMKilled" if oom_kills and code == 137 else None),
+        # A code of the supervisor's own says nothing where the program ends with it.
+        Evidence(
+            exit_code=1 if code in SUPERVISOR_EXIT_CODES else code,
+            container_reason="OOMKilled" if oom_kills and code == 137 else None,
+        ),
         final_exit_codes=final_exit_codes,
         retryable_exit_codes=retryable_exit_codes,
     )
@@ -110,11 +123,6 @@ def cannot_start(command: str, refusal: OSError) -> Ending:
         why += "; the file is there, so its interpreter (the first line of a script) or its loader is what is missing"
     outcome = RETRYABLE if refusal.errno in _TEMPORARY_ERRORS else FINAL
     return Ending(outcome, f"the command cannot be started: {command}: {why}", 127 if missing else 126)
-
-
-def _own_code(code: int) -> int:
-    """The program's code where it says nothing about the supervisor's."""
-    return 1 if code in (75, 78, 79) else code
 
 
 SUSPECTED_CAUSE = "suspected"
@@ -185,11 +193,11 @@ def settle_last(run: RunRecords, history: History, last: LastAttempt | None) -> 
 
 def _attempt_meant(run: RunRecords, number: int, owner: str, last: LastAttempt) -> tuple[int, str] | None:
     """Which attempt the engine speaks of: the newest, or the one before it as long as that is only assumed."""
-    claim = _read_claim(run, number)
+    claim = run.whole_claim(number)
     if claim is None or None in (claim.engine_attempt, last.attempt) or claim.engine_attempt == last.attempt:
         return number, owner
     if (before := claim.previous) is not None and before.assumed:
-        older = _read_claim(run, before.attempt)
+        older = run.whole_claim(before.attempt)
         if older is not None and older.engine_attempt == last.attempt:
             return before.attempt, before.id
     return None
@@ -251,13 +259,6 @@ def _record_suspicion(run: RunRecords, number: int, owner: str) -> bool:
         "suspected out of memory, which counts as a failure"
     )
     return True
-
-
-def _read_claim(run: RunRecords, number: int) -> Claim | None:
-    try:
-        return run.read_claim(number)
-    except Corrupt:
-        return None
 
 
 def _judgment(run: RunRecords, key: str) -> Judgment | None:

@@ -39,6 +39,7 @@ these three is reported as 1. 124 after `--timeout`. 0 only with a success marke
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 
@@ -49,6 +50,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EXIT_MISUSE = 2
+_COMMANDS = {
+    "probe": "supervise.probe:main",
+    "digest": "artifacts.artifact_files:digest_main",
+    "transfer-worker": "stores.transfer_process:main",
+    "mpi-agent": "gangs.ranks.mpi_programs:agent_main",
+    "mpi-worker": "gangs.ranks.mpi_programs:worker_main",
+    "create": "supervise.create:main",
+    "gang": "gangs.gang_command:main",
+}
+"""The commands beside a run of a command, and what runs each: a module is loaded when its command is asked for."""
 _SMALL = ("--help", "-h", "help", "--version", "probe", "forget", "digest", "mpi-agent", "mpi-worker")
 
 
@@ -70,34 +81,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"gpuflow-run, contract {CONTRACT}")
         return 0
-    if words[0] == "probe":
-        from gpuflow.runtime.supervise import probe
-
-        return probe.main(words[1:], os.environ)
-    if words[0] == "digest":
-        from gpuflow.runtime.artifacts import artifact_files
-
-        return artifact_files.digest_main(words[1:])
-    if words[0] == "transfer-worker":
-        from gpuflow.runtime.stores import transfer_process
-
-        return transfer_process.main()
-    if words[0] == "mpi-agent":
-        from gpuflow.runtime.gangs.ranks import mpi_agent
-
-        return mpi_agent.main(words[1:])
-    if words[0] == "mpi-worker":
-        from gpuflow.runtime.gangs.ranks import mpi_worker
-
-        return mpi_worker.main(words[1:])
-    if words[0] == "create":
-        from gpuflow.runtime.supervise import create
-
-        return create.main(words[1:], os.environ)
-    if words[0] == "gang":
-        from gpuflow.runtime.gangs import gang_command
-
-        return gang_command.main(words[1:], os.environ)
+    if words[0] in _COMMANDS:
+        module, _, function = _COMMANDS[words[0]].partition(":")
+        run = getattr(importlib.import_module(f"gpuflow.runtime.{module}"), function)
+        return int(run(words[1:], os.environ))
     from gpuflow.runtime.stores import storage_timeout
 
     try:

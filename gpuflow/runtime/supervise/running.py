@@ -32,23 +32,15 @@ if TYPE_CHECKING:
     from gpuflow.runtime.base.options import Options
     from gpuflow.runtime.checkpoints.keeper import Keeper
     from gpuflow.runtime.checkpoints.restore import RestoreResult
+    from gpuflow.runtime.state.attempts import History
     from gpuflow.runtime.state.checkpoint_dir import Directory
-    from gpuflow.runtime.state.ledger import History, Ledger
+    from gpuflow.runtime.state.ledger import Ledger
     from gpuflow.runtime.stores.store import Store
 
 MEMORY_MARKS = (0.80, 0.90, 0.95)
 MEMORY_EVERY = 30.0
 MEMORY_SELDOM, MEMORY_OFTEN = 1.0, 0.1
 """Seconds between two looks, below the first mark and above it."""
-
-
-def watch_memory(ledger: Ledger) -> MemoryWatch | None:
-    """Watch from now on, where there is a limit to watch for."""
-    if container.working_set() is None:
-        return None
-    watch = MemoryWatch(ledger)
-    watch.begin()
-    return watch
 
 
 class MemoryWatch:
@@ -62,6 +54,7 @@ class MemoryWatch:
         self._wrote: float | None = None
 
     def begin(self) -> None:
+        """Watch from now on."""
         threading.Thread(target=self._run, name="memory", daemon=True).start()
 
     def end(self) -> None:
@@ -156,9 +149,7 @@ class CommandRun:
             return self._run()
         finally:
             if self.directory is None and self.folder is not None:
-                from gpuflow.runtime.state.checkpoint_dir import discard
-
-                discard(self.folder.path)
+                files.discard(self.folder.path)
 
     def _run(self) -> Ending:
         options = self.options
@@ -171,7 +162,9 @@ class CommandRun:
             self.folder.beat()
         kills = container.oom_kills()
         # What the next attempt can go by, where this one is killed with its container. Nobody reads `Memory` after us.
-        watch = None if isinstance(self.ledger.store, Memory) else watch_memory(self.ledger)
+        watch = MemoryWatch(self.ledger)
+        if not isinstance(self.ledger.store, Memory) and container.working_set() is not None:
+            watch.begin()
         try:
             child = self._start(environ)
         except OSError as refusal:
@@ -188,8 +181,7 @@ class CommandRun:
             child.end(0.0)
             raise
         finally:
-            if watch is not None:
-                watch.end()
+            watch.end()
 
     def _start(self, environ: Mapping[str, str]) -> children.Child:
         return children.Child(self.options.command, environ)
@@ -203,9 +195,9 @@ class CommandRun:
 
     def _follow(self, child: children.Child, kills: int) -> Ending:
         if self.keeper is not None and self.directory is not None:
-            from gpuflow.runtime.checkpoints import restore
+            from gpuflow.runtime.state.directory_owner import write_owner
 
-            restore.write_owner(self.directory, self.ledger, child.pid if child.own_group else None)
+            write_owner(self.directory, self.ledger, child.pid if child.own_group else None)
         self._supervise(child)
         told = self.deadline is not None
         witness = None

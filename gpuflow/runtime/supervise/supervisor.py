@@ -8,7 +8,6 @@ that was interrupted, or that is final, is never repeated here.
 
 from __future__ import annotations
 
-import os
 import time
 
 from gpuflow.runtime.artifacts import input_options
@@ -31,12 +30,11 @@ from gpuflow.runtime.base.outcomes import (
 from gpuflow.runtime.base.records import Success, UnknownFormat
 from gpuflow.runtime.base.signing import read_keys
 from gpuflow.runtime.state import attempts, directory_owner
-from gpuflow.runtime.state.attempts import COSTS, TOLD_TO_STOP
+from gpuflow.runtime.state.attempts import COSTS, TOLD_TO_STOP, Counts, History
 from gpuflow.runtime.state.checkpoint_dir import Directory
-from gpuflow.runtime.state.directory_owner import Occupancy, records_path
-from gpuflow.runtime.state.ledger import Counts, History, Ledger, OwnershipLost, TooLarge
+from gpuflow.runtime.state.directory_owner import Occupancy, records_folder
+from gpuflow.runtime.state.ledger import Ledger, OwnershipLost, TooLarge
 from gpuflow.runtime.stores import storage_timeout
-from gpuflow.runtime.stores.folder_store import Folder
 from gpuflow.runtime.stores.open import open_store
 from gpuflow.runtime.stores.storage_timeout import Limit, persist
 from gpuflow.runtime.stores.store import Memory, StorageError, Store
@@ -316,9 +314,7 @@ class Attempt:
         """Leave the termination message; the exit code in it."""
         from gpuflow.runtime.base import termination_message
 
-        facts.update(outcome=outcome, exit_code=code)
-        termination_message.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)
-        return code
+        return termination_message.write(self.options.termination_log, sentence, outcome, code, **facts)
 
     def close(self, ending: Ending) -> int:
         """Count the ending, tell everyone, and give the exit code."""
@@ -377,7 +373,7 @@ class Attempt:
         elif self.store is not None:
             place = self.store
         elif self.directory is not None and options.run_id:
-            place = Folder(options.checkpoint_dir, inside=os.path.join(own, records_path(self.directory.shared, base)))
+            place = records_folder(options, base)
         else:
             place, self._lasting = self._memory if self._memory is not None else Memory(), False
         if keys is not None and self.directory is not None and self.store is None:
@@ -400,7 +396,7 @@ class Attempt:
 
         for_all = self._for_all(ledger)
         try:
-            restored = restore.restore(
+            restored = restore.Restore(
                 self.directory,
                 ledger,
                 history,
@@ -410,7 +406,7 @@ class Attempt:
                 say,
                 for_all=for_all,
                 parts=for_all and self.options.sharded,
-            )
+            ).newest()
         except (transfer.TransferAbandoned, StorageError):
             if child.stop_is_pending():
                 raise StopRequested() from None

@@ -163,7 +163,7 @@ def test_the_leader_has_later_attempts_of_its_own() -> None:
     words = _words(step_template(planned_step(pipeline, "train", site), "train")[0])
     options = launcher.parse([word for word in words[2:] if not word.startswith("--run-id")] + ["--run-id=r"], {})
     gang = Gang(_jobset(words), options, None)
-    gang.changes, gang.leader_on_demand = later_attempts.changes_of(options), later_attempts.leader_fields_of(options)
+    gang.changes = later_attempts.changes_of(options)
     places = {True: RANKS, False: RANKS.replace("[0]", "[1]")}
     for before in (EarlierAttempts(1), EarlierAttempts(interruptions=2), EarlierAttempts(2, 5, ("a", "b"))):
         for leads, place in places.items():

@@ -158,13 +158,7 @@ def write_list(store: Store, ledger: Ledger, rank: int, part: Manifest) -> str:
     data = records.pack(part, key, ledger.keys)
     if len(data) > records.LARGE:
         raise CheckpointRefused(f"its {len(part.files)} files are too many to name in one list; put them into archives")
-    store.write(key, data)
-    try:
-        same = store.read(key) == data
-    except FileNotFoundError:
-        same = False
-    if not same:
-        raise StorageError(f"{key} does not read back as it was written")
+    store.write_surely(key, data)
     return hashlib.sha256(data).hexdigest()
 
 

@@ -3,10 +3,10 @@
     mpirun ── agent ── `AgentServer` of rank 0 ── connection ── `Relay` of rank 2 ── worker of rank 2 ── orted …
 
 mpirun wants to start its daemon on other hosts as `ssh HOST COMMAND`. In the place of ssh it gets an agent
-(`mpi_agent`), which asks rank 0's supervisor (`AgentServer`). That one sends the order over the connections which the
-gang has already. The rank's supervisor (`Relay`) takes orders from rank 0, and from nobody else, and hands them to its
-own program (`mpi_worker`), which starts them. So there are no keys and no sshd, and what mpirun starts has signals,
-grace and log as any program of a rank has.
+that asks rank 0's supervisor (`AgentServer`). That one sends the order over the connections which the gang has already.
+The rank's supervisor (`Relay`) takes orders from rank 0, and from nobody else, and hands them to its own program, the
+worker, which starts them. So there are no keys and no sshd, and what mpirun starts has signals, grace and log as any
+program of a rank has. Agent and worker are in `mpi_programs`.
 
 Here is also what mpirun reads: which hosts there are, with how many slots, and which agent to use. A variable that the
 step sets itself is left as it is.
@@ -24,10 +24,10 @@ import socket
 
 from gpuflow.runtime.base import container, files
 from gpuflow.runtime.base.child import say
+from gpuflow.runtime.base.files import discard
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.gangs.ranks import protocol
 from gpuflow.runtime.gangs.ranks.connection import ConnectionThread, Line
-from gpuflow.runtime.state.checkpoint_dir import discard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -227,10 +227,6 @@ class AgentServer(ConnectionThread):
         self._hub.agent_server = self
         self.start()
 
-    def variables(self) -> dict[str, str]:
-        """What rank 0's program gets, so that its mpirun needs no flags."""
-        return mpi_variables(self.folder, self._hub.place.size)
-
     def end_orders(self, code: int | None) -> None:
         """Rank 0's program has ended: the other ranks wait for no more orders."""
         with self.lock:
@@ -249,9 +245,6 @@ class AgentServer(ConnectionThread):
             line.close()
         if self.folder:
             discard(self.folder)
-
-    def others_listen(self) -> bool:
-        return self._hub.others_listen()
 
     # -- what a rank says, told by the hub's thread
 
@@ -354,7 +347,7 @@ PATIENCE = 5.0
 
 
 class Relay(ConnectionThread):
-    """Between the spoke and the rank's own program (`mpi_worker`). It shares the spoke's lock: they call each other."""
+    """Between the spoke and the rank's own program, the worker. It shares the spoke's lock: they call each other."""
 
     def __init__(self, spoke: Spoke, environ: Mapping[str, str], *places: str) -> None:
         super().__init__(spoke.times)

@@ -6,6 +6,8 @@
 Rank 0 is the only one that counts, keeps checkpoints and collects outputs. A rank other than 0 restores what rank 0
 restores, runs the command, reports, and exits as the gang does. What is decided is in `protocol`, the connections are
 in `hub` and `spoke`.
+
+Where the program is mpirun, rank 0 runs it, and a member waits for its orders.
 """
 
 from __future__ import annotations
@@ -13,19 +15,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 
 from gpuflow.runtime.artifacts import input_options
-from gpuflow.runtime.base import child, files, termination_message
+from gpuflow.runtime.base import child as children
+from gpuflow.runtime.base import container, files, termination_message
 from gpuflow.runtime.base.attempt_folder import identity_of
 from gpuflow.runtime.base.child import say
+from gpuflow.runtime.base.files import discard
 from gpuflow.runtime.base.options import BadOption, identity_of_options
 from gpuflow.runtime.base.outcomes import (
     EXIT_INTERRUPTED,
     EXIT_RUNTIME,
     FINAL,
     INTERRUPTED,
+    OUT_OF_MEMORY,
     RETRYABLE,
     SUCCEEDED,
+    TIMED_OUT,
     Ending,
 )
 from gpuflow.runtime.base.signing import read_keys
@@ -33,31 +40,175 @@ from gpuflow.runtime.gangs import launcher_liveness
 from gpuflow.runtime.gangs.ranks import protocol
 from gpuflow.runtime.gangs.ranks.hub import Hub, Parts
 from gpuflow.runtime.gangs.ranks.protocol import RANK
-from gpuflow.runtime.gangs.ranks.rank_command import MemberRun, MpirunRun, OrderedRun, Rank0Run, RankRun
 from gpuflow.runtime.gangs.ranks.spoke import GangEnded, Spoke, Verdict
 from gpuflow.runtime.state import directory_owner
-from gpuflow.runtime.state.checkpoint_dir import Directory, discard
+from gpuflow.runtime.state.attempts import Counts, History
+from gpuflow.runtime.state.checkpoint_dir import Directory
 from gpuflow.runtime.state.directory_owner import AttemptLock, remove_if_dead
-from gpuflow.runtime.state.ledger import Counts, History, Ledger
+from gpuflow.runtime.state.ledger import Ledger
 from gpuflow.runtime.stores import storage_timeout
 from gpuflow.runtime.stores.storage_timeout import Limit
 from gpuflow.runtime.stores.store import Memory, StorageError
 from gpuflow.runtime.supervise import supervisor
-from gpuflow.runtime.supervise.running import CommandRun, StopRequested
+from gpuflow.runtime.supervise.running import LATE, TOLD, CommandRun, StopRequested
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from gpuflow.runtime.artifacts.delivery import Delivery
     from gpuflow.runtime.base.options import Options
     from gpuflow.runtime.base.records import KeptOutput, Success
     from gpuflow.runtime.base.signing import Keys
+    from gpuflow.runtime.checkpoints.keeper import Keeper
     from gpuflow.runtime.checkpoints.restore import RestoreResult
     from gpuflow.runtime.gangs.ranks.mpi import AgentServer, Relay
     from gpuflow.runtime.gangs.ranks.protocol import Message, Place
     from gpuflow.runtime.stores.store import Store
+
+_KILLED_FOR_MEMORY = 137
+_COUNT_EVERY = 0.5
+
+
+class RankRun(CommandRun):
+    """The command of one rank; stop notices and ends are exchanged with the other ranks."""
+
+    connection: Hub | Spoke
+    by_gang = False
+    """Whether the gang told it to stop. What it does then says nothing."""
+    reported = False
+
+    def _stop_order(self) -> str | None:
+        return self.connection.order
+
+    def _tell_to_stop(self, child: children.Child, why: str) -> None:
+        rank = self.connection.place.rank
+        if why == self.connection.order:
+            self.by_gang = True
+        elif why == LATE:
+            self.connection.report_stop(TIMED_OUT, f"rank {rank} ran for longer than its --timeout")
+        elif why == TOLD:
+            self.connection.report_stop(INTERRUPTED, f"rank {rank} was told to stop", told=True)
+        else:
+            self.connection.report_stop(INTERRUPTED, f"rank {rank}: {why}")
+        super()._tell_to_stop(child, why)
+
+    def _report_end(self, ending: Ending) -> None:
+        if not self.reported:
+            self.reported = True
+            self.connection.report_end(ending, collateral=self.by_gang)
+
+
+class Rank0Run(RankRun):
+    """Rank 0's command."""
+
+    parts: Parts | None = None
+    """The members' parts of checkpoints, where they have some."""
+
+    def _make_keeper(self) -> Keeper | None:
+        if self.parts is None or self.directory is None:
+            return super()._make_keeper()
+        from gpuflow.runtime.gangs.ranks.sharded_keeper import GatheringKeeper
+
+        keeper = GatheringKeeper(self.options, self.directory, self.ledger, self.store, say, children.wake)
+        keeper.parts = self.parts
+        return keeper
+
+
+class MemberRun(RankRun):
+    """A member's command. Nobody keeps checkpoints here, unless each rank writes a part of them."""
+
+    keeps_parts = False
+    attempt_id = ""
+
+    def _make_keeper(self) -> Keeper | None:
+        if not self.keeps_parts:
+            return None
+        from gpuflow.runtime.gangs.ranks.sharded_keeper import PartKeeper
+
+        assert self.directory is not None and isinstance(self.connection, Spoke)
+        keeper = PartKeeper(self.options, self.directory, self.ledger, self.store, say, children.wake)
+        keeper.spoke, keeper.attempt_id = self.connection, self.attempt_id
+        return keeper
+
+    def _finish_keeper(self) -> None:
+        """Rank 0 says when nothing more is asked for. Until then this rank waits for the verdict, and its keeper works.
+        A stop that comes meanwhile must be told to the others at once, so nobody waits here."""
+        if self.keeper is not None:
+            self.keeper.finish(self.deadline)
+
+
+class MpirunRun(Rank0Run):
+    """Rank 0's mpirun. Told to stop, it would kill its processes everywhere in a second or two: so it is told last."""
+
+    agent_server: AgentServer
+
+    def _variables(self) -> dict[str, str]:
+        from gpuflow.runtime.gangs.ranks.mpi import OPERATORS_HOSTS, mpi_variables
+
+        # The MPI operator sets its own host file after everything that the step says: nobody has meant it.
+        own = {name: value for name, value in super()._variables().items() if value != OPERATORS_HOSTS}
+        return {**mpi_variables(self.agent_server.folder, self.connection.place.size), **own}
+
+    def _start(self, environ: Mapping[str, str]) -> children.Child:
+        child = super()._start(environ)
+        assert isinstance(self.connection, Hub)
+        child.others_listen = self.connection.others_listen
+        return child
+
+    def _report_end(self, ending: Ending) -> None:
+        self.agent_server.end_orders(ending.own_code)
+        super()._report_end(ending)
+
+
+class _Listeners(threading.Thread):
+    """How many processes listen for a stop, counted apart: no sign of life may wait for the disk of checkpoints."""
+
+    def __init__(self, find: Callable[[], int]) -> None:
+        super().__init__(name="listeners", daemon=True)
+        self._find, self.count = find, 0
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        while not self.over.wait(_COUNT_EVERY):
+            self.count = self._find()
+
+
+class OrderedRun(MemberRun):
+    """The program of another rank: ours, which starts what mpirun asks for, until rank 0's program has ended."""
+
+    relay: Relay
+
+    def _run(self) -> Ending:
+        assert isinstance(self.connection, Spoke)
+        listeners = _Listeners(self._count_listeners)
+        self.connection.listening = lambda: listeners.count
+        listeners.start()
+        try:
+            return super()._run()
+        finally:
+            listeners.over.set()
+
+    def _start(self, environ: Mapping[str, str]) -> children.Child:
+        child = children.Child(container.own_command("mpi-worker", self.relay.socket), environ)
+        child.serves = True
+        return child
+
+    def _tell_to_stop(self, child: children.Child, why: str) -> None:
+        self.relay.finish(None)
+        super()._tell_to_stop(child, why)
+
+    def _judge(self, child: children.Child, kills: int, *, told: bool) -> Ending:
+        """mpirun says how its processes ended. That one of them was killed for memory only this rank can see."""
+        failed = not told and child.code == 0 and self.relay.leaders_code not in (None, 0)
+        if failed and container.oom_kills() > kills:
+            return Ending(OUT_OF_MEMORY, "a process that mpirun started here was killed for memory", _KILLED_FOR_MEMORY)
+        return super()._judge(child, kills, told=told)
+
+    def _count_listeners(self) -> int:
+        return 0 if self.folder is None else len(self.folder.listening_pids())
+
 
 NODE_RANKS = (RANK, "PET_NODE_RANK")
 """Variables that Kubernetes fills with the pod's index: `--rank-offset` makes ranks of them."""
@@ -286,7 +437,7 @@ class Member:
         self.ledger.id = hashlib.sha256(own.encode()).hexdigest()[:16]
         history = History(0, Counts(interruptions=protocol.number(word, "interruptions") or 0), None, None)
         directory_owner.end_orphans(options, None, self.ledger, history)
-        restored = self._restore(word)
+        restored = self._restore(word, history)
         if inputs:
             self._bring(inputs)
         self._outputs = files.private_folder([self.environ.get("TMPDIR") or "/tmp", "/dev/shm"], "gpuflow")
@@ -329,16 +480,9 @@ class Member:
         sentence = f"rank {rank} of {self.place.size} ends with its gang: {verdict.because} (exit code {code})"
         if code:
             say(sentence)
-        facts: dict[str, Any] = {
-            "outcome": verdict.outcome,
-            "exit_code": code,
-            "because": verdict.because,
-            "rank": rank,
-        }
-        if self.own_code not in (None, code):
-            facts["own_exit_code"] = self.own_code
-        termination_message.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)
-        return code
+        own = {} if self.own_code in (None, code) else {"own_exit_code": self.own_code}
+        facts = {"because": verdict.because, "rank": rank, **own}
+        return termination_message.write(self.options.termination_log, sentence, verdict.outcome, code, **facts)
 
     def clean_up(self) -> None:
         if self._relay is not None:
@@ -360,7 +504,7 @@ class Member:
             self._shared = False
         self.spoke.say("seen", shared=self._shared)
 
-    def _restore(self, word: Message) -> RestoreResult | None:
+    def _restore(self, word: Message, history: History) -> RestoreResult | None:
         from gpuflow.runtime.checkpoints import restore, transfer
 
         directory, options = self.directory, self.options
@@ -379,14 +523,13 @@ class Member:
                 f"rank 0 resumes from {path} in its checkpoint directory, which is not there on this rank, and there "
                 "is no --store to fetch it from; give one, or put the directory on a volume that all ranks share"
             )
-        proceed = self._proceed
         if options.sharded:
             directory.disown()
         try:
-            restored = restore.restore_checkpoint(
-                directory, self.ledger, name, supervisor.open_place(options.store), Limit(options.storage_timeout),
-                proceed, say,
-            )  # fmt: skip
+            store = supervisor.open_place(options.store)
+            limit = Limit(options.storage_timeout)
+            restoring = restore.Restore(directory, self.ledger, history, store, limit, self._proceed, say)
+            restored = restoring.by_name(store, name)
         except (transfer.TransferAbandoned, StorageError):
             self._leave_if_over()
             raise
@@ -408,11 +551,11 @@ class Member:
             raise
 
     def _proceed(self) -> bool:
-        return self.spoke.order is None and not child.stop_is_pending()
+        return self.spoke.order is None and not children.stop_is_pending()
 
     def _leave_if_over(self) -> None:
         """A transfer that was given up, since there is no more use for it."""
-        if child.stop_is_pending():
+        if children.stop_is_pending():
             self.spoke.report_stop(INTERRUPTED, f"rank {self.place.rank} was told to stop", told=True)
             raise StopRequested() from None
         if self.spoke.order is not None:

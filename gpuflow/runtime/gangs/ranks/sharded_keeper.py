@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from gpuflow.runtime.base import files
-from gpuflow.runtime.base.records import File, Manifest
+from gpuflow.runtime.base.records import File
 from gpuflow.runtime.checkpoints import transfer
 from gpuflow.runtime.checkpoints.keeper import Keeper, PendingUpload
 from gpuflow.runtime.gangs.ranks import hub, protocol
@@ -19,6 +19,7 @@ from gpuflow.runtime.stores.store import StorageError, Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from gpuflow.runtime.gangs.ranks.hub import Parts
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 _POLL = 0.05
 _SAY_MOVING = 1.0
-_SETTLED = 2.0
 REUSED_MESSAGE = (
     "was written again under its name: with parts from several ranks the new one cannot be told from the old one; give "
     "each checkpoint a name of its own, or write its step into the marker file"
@@ -39,17 +39,15 @@ class _Names:
 
     def __init__(self) -> None:
         self._first: dict[str, dict[str, int]] = {}
-        self.reused: set[str] = set()
+        self._reused: set[str] = set()
 
-    def sees(self, entry: Entry, token: str) -> bool:
-        """Whether this is the first time that the name is seen to be reused."""
-        if token:
-            return False
-        known = self._first.setdefault(entry.name, entry.key)
-        if files.is_same_fingerprint(known, entry.key) or entry.name in self.reused:
-            return False
-        self.reused.add(entry.name)
-        return True
+    def tell_apart(self, entry: Entry, token: str, say: Callable[[str], None]) -> bool:
+        """Whether the name is of one checkpoint only; that it is not is said once."""
+        same = token or files.is_same_fingerprint(self._first.setdefault(entry.name, entry.key), entry.key)
+        if not same and entry.name not in self._reused:
+            self._reused.add(entry.name)
+            say(f"{entry.name} {REUSED_MESSAGE}")
+        return entry.name not in self._reused
 
 
 class GatheringKeeper(Keeper):
@@ -68,17 +66,11 @@ class GatheringKeeper(Keeper):
     def _newest_unsaved(self) -> Entry | None:
         if self.parts.lost_members():
             return None  # nothing becomes whole any more: nobody waits for it
-        for entry in reversed(self.directory.finished_entries()):
-            if files.is_same_fingerprint(self._refused.get(entry.name), entry.key):
-                continue
-            if entry.stored is not None:
-                return None
-            token = hub.token_of(self.directory, entry.name)
-            if self._names.sees(entry, token):
-                self.say(f"{entry.name} {REUSED_MESSAGE}")
-            if entry.name not in self._names.reused and not self.parts.members_without(entry.name, token):
-                return entry
-        return None
+        return super()._newest_unsaved()
+
+    def _is_whole(self, entry: Entry) -> bool:
+        token = hub.token_of(self.directory, entry.name)
+        return self._names.tell_apart(entry, token, self.say) and not self.parts.members_without(entry.name, token)
 
     def _is_finished(self, last: bool) -> bool:
         if last and self.lost is None and not self._is_over() and self.parts.may_finish_more():
@@ -105,8 +97,7 @@ class GatheringKeeper(Keeper):
         if lacking or lost:
             ranks = ", ".join(map(str, lacking or lost))
             why = "did not finish its part" if lacking else "is lost"
-            then = f"the newest one in the store is {self.kept}" if self.kept else "nothing of this attempt is there"
-            self.say(f"{newest.name} was not kept: rank {ranks} {why}; {then}")
+            self._say_not_kept(newest, f"rank {ranks} {why}")
 
     def _send(self, pending: PendingUpload, store: Store) -> None:
         token = hub.token_of(self.directory, pending.entry.name)
@@ -116,7 +107,7 @@ class GatheringKeeper(Keeper):
 
     def _all_files(self, pending: PendingUpload, files: list[File], store: Store) -> list[File]:
         if files and files[0].path == "":
-            raise transfer.CheckpointRefused("it is a file; a checkpoint of many ranks is a directory")
+            raise local_files.CheckpointRefused("it is a file; a checkpoint of many ranks is a directory")
         found = self._wait_for_parts(pending)
         parts = {
             rank: hub.read_list(store, self.ledger, rank, pending.name, pending.entry.name, digest)
@@ -200,9 +191,7 @@ class PartKeeper(Keeper):
             if known is not None and files.is_same_fingerprint(known[0], entry.key) and known[1] == token:
                 continue
             self._told_of[entry.name] = (entry.key, token)
-            if self._names.sees(entry, token):
-                self.say(f"{entry.name} {REUSED_MESSAGE}")
-            if entry.name not in self._names.reused:
+            if self._names.tell_apart(entry, token, self.say):
                 self.spoke.say("finished", entry=entry.name, token=token)
 
     def _settle_done(self, store: Store) -> None:
@@ -224,9 +213,9 @@ class PartKeeper(Keeper):
             digest = self._store_part(message, checkpoint, store)
         except transfer.TransferAbandoned:
             return
-        except transfer.CheckpointVanished as loss:
+        except local_files.CheckpointVanished as loss:
             self._refuse(checkpoint, "gone", f"its part is gone or was written again: {loss}")
-        except transfer.CheckpointRefused as refusal:
+        except local_files.CheckpointRefused as refusal:
             self._refuse(checkpoint, "refused", str(refusal))
         except (StorageError, OSError) as refusal:
             self._complain(f"could not keep our part of {protocol.text(message, 'entry')}, training goes on: {refusal}")
@@ -240,19 +229,7 @@ class PartKeeper(Keeper):
 
     def _store_part(self, message: Message, checkpoint: str, store: Store) -> str:
         pending = self._part(message, checkpoint)
-        throttle = transfer.Throttle(self._bandwidth, self._proceed, self._add_progress)
-        files = pending.upload.send(store, throttle)
-        if time.monotonic() - pending.taken < _SETTLED and not self._snapshot_lasts(pending):
-            raise transfer.CheckpointVanished(pending.entry.name)
-        part = Manifest(
-            checkpoint=checkpoint,
-            entry=pending.entry.name,
-            kind="file" if files and files[0].path == "" else "directory",
-            attempt=self.ledger.number,
-            id=self.attempt_id,
-            seconds=round(time.monotonic() - self.ledger.began, 3),
-            files=files,
-        )
+        part = self._manifest(pending, self._upload(pending, store), self.attempt_id)
         return hub.write_list(store, self.ledger, self.spoke.place.rank, part)
 
     def _part(self, message: Message, checkpoint: str) -> PendingUpload:
@@ -265,19 +242,9 @@ class PartKeeper(Keeper):
             self.directory.shared.discard(self._pending.copy)
             self._pending = None
         if entry is None or hub.token_of(self.directory, name) != token:
-            raise transfer.CheckpointVanished(name)
-        flaw = self.directory.flaw(entry)
-        if flaw is not None:
-            raise transfer.CheckpointRefused(flaw)
-        copy = self.directory.temporary(f"upload-{checkpoint}")
-        try:
-            shared, follow = self.directory.shared, self.directory.follow
-            items = local_files.take_snapshot(entry.path, shared, copy, lambda: self._is_unchanged(entry), follow)
-        except BaseException:
-            self.directory.shared.discard(copy)
-            raise
-        upload = transfer.Upload(self.ledger.key("checkpoints", checkpoint), items)
-        self._pending = PendingUpload(entry, checkpoint, copy, upload)
+            raise local_files.CheckpointVanished(name)
+        self._refuse_flawed(entry)
+        self._pending = self._link(entry, checkpoint)
         return self._pending
 
     def _add_progress(self, count: int | None = None) -> None:
