@@ -40,6 +40,8 @@ VARIABLES = (
     ("configMapAsEnv", "configMapName", "configMapKeyRef", "configMapKey"),
 )
 """Settings that make variables of an object: the field that names it, the kind of reference, the field of its key."""
+CREATE_CLAIM, DELETE_CLAIM = "argostub/createpvc", "argostub/deletepvc"
+"""Images that never run: KFP's driver does their work itself."""
 AT_THE_END = "ALL_UPSTREAM_TASKS_COMPLETED"
 """The strategy of a task that runs whatever became of those before it."""
 UNREAD_FIELD = "podMetadata"

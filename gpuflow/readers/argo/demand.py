@@ -1,8 +1,4 @@
-"""Workflow, WorkflowTemplate, ClusterWorkflowTemplate and CronWorkflow as demands.
-
-The agent is one pod of Argo's for a run, which sends requests and talks to plugins. It mirrors createAgentPod of
-workflow/controller/agent.go, Argo v4.0.2, where no variable of the controller says otherwise.
-"""
+"""Workflow, WorkflowTemplate, ClusterWorkflowTemplate and CronWorkflow as demands."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ from gpuflow.formats.argo import Workflow, names_of, workflow_of
 from gpuflow.formats.documents import Document, Library
 from gpuflow.formats.nodes import as_list, as_plain, mapping, maps_in, number_of, text_of
 from gpuflow.graph import Dag, Leaf, Tree
-from gpuflow.pod.engine_containers import RESTRICTED, engine_of, settings_of
+from gpuflow.pod.engine_containers import agent_spec, engine_of, settings_of
 from gpuflow.readers.argo.flow import MOST_STEPS, Call, Place, TooLarge, WalkResult, serial_tree, with_ending_daemons
 from gpuflow.readers.argo.pods import PodMaker, wrong_in_claim
 from gpuflow.readers.argo.removed_fields import Release, removed_in_workflow
@@ -35,7 +31,6 @@ from gpuflow.readers.argo.variables import Scope, arguments_of, bound_by, filled
 from gpuflow.readers.argo.walk import EXIT, Walk, hooks_of, own_name, run_hook
 from gpuflow.readers.interface import Options, PassiveObject
 
-RESOURCES = {"requests": {"cpu": "10m", "memory": "64M"}, "limits": {"cpu": "100m", "memory": "256M"}}
 NAME = "agent"
 
 
@@ -46,9 +41,7 @@ def agent_step(workflow: Workflow) -> StepDemand:
         "workflows.argoproj.io/completed": "false",
         "workflows.argoproj.io/component": "agent",
     }
-    body: dict[str, Any] = {"restartPolicy": "OnFailure", "automountServiceAccountToken": False}
-    for group, name in (("initContainers", "init"), ("containers", "main")):
-        body[group] = [{"name": name, "image": "engine", "resources": RESOURCES, **RESTRICTED}]
+    body: dict[str, Any] = {"restartPolicy": "OnFailure", "automountServiceAccountToken": False, **agent_spec()}
     for field in ("nodeSelector", "affinity", "tolerations", "schedulerName", "serviceAccountName"):
         value = as_plain(workflow.tree.get(field))
         if value:

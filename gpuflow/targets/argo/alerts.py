@@ -23,7 +23,6 @@ from gpuflow.core.emit import emit
 from gpuflow.core.errors import Finding, Problem, rule
 from gpuflow.core.printable import comment
 from gpuflow.pod.build import LABEL
-from gpuflow.pod.engine_containers import RESTRICTED
 from gpuflow.pod.launcher import role_and_binding
 from gpuflow.runtime.base.outcomes import EXIT_FINAL
 from gpuflow.site import Site
@@ -46,21 +45,6 @@ STATUS: dict[tuple[str, ...], str] = {
     ("failure",): "{{workflow.status}} != Succeeded",
     ("success",): "{{workflow.status}} == Succeeded",
 }
-AGENT_POD: dict[str, Any] = {
-    "metadata": {},
-    "spec": {
-        kind: [
-            {
-                "name": name,
-                "image": "engine",
-                "resources": {"requests": {"cpu": "10m", "memory": "64M"}, "limits": {"cpu": "100m", "memory": "256M"}},
-                **RESTRICTED,
-            }
-        ]
-        for kind, name in (("initContainers", "init"), ("containers", "main"))
-    },
-}
-"""The agent, as createAgentPod makes it (agent.go, 4.0.2) where ARGO_AGENT_CPU_LIMIT and _MEMORY_LIMIT are not set."""
 _UNREADABLE = r"(^|[^\\])((?:\\\\)*)\\(?:x7f|U[0-9a-f]{8})"
 """What a Go string writes in a way that JSON cannot read."""
 
