@@ -36,7 +36,7 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef
 from gpuflow.targets.kubeflow.build import Builder, component, component_task, parameters_of
 from gpuflow.targets.kubeflow.client_calls import client_line, run_calls
-from gpuflow.targets.kubeflow.containers import RUN_AS_IT_IS, caching_options, pipeline_options
+from gpuflow.targets.kubeflow.containers import RUN_AS_IT_IS, pipeline_options
 from gpuflow.targets.kubeflow.dag import (
     EMPTY,
     LIST,
@@ -296,9 +296,7 @@ def _about(pipeline: Pipeline) -> Data:
 def _root(pipeline: Pipeline, made: StepMessages, given: Data, outputs: Mapping[str, AnyType]) -> Data:
     """The component as the only task, so that the file runs by itself."""
     body, name = Dag(direct=True), pipeline.name
-    task = Task(name, component_task(name, cached=caching_options(made.step)))
-    if made.settings.policy is not None:
-        task.spec["retryPolicy"] = made.settings.policy
+    task = Task(name, {**component_task(name), **made.settings.task})
     for key in pipeline.params:
         task.give("parameters", key, {"componentInputParameter": key})
     for key, value in made.known.items():
