@@ -597,5 +597,11 @@ def largest_usage(parts: Iterable[Usage]) -> Usage:
     return first
 
 
+def usage_beyond(usage: Usage, known: Usage) -> Usage:
+    """How much more of each key it is than what is known already."""
+    added = {key: amount - known.get(key, Quantity.zero) for key, amount in usage.items()}
+    return {key: amount for key, amount in added.items() if amount > Quantity.zero}
+
+
 def _strings(amounts: Usage) -> dict[str, str]:
     return {key: str(value) for key, value in sorted(amounts.items())}

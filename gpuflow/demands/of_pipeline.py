@@ -34,6 +34,7 @@ from gpuflow.demands.model import (
     StepDemand,
     UnseenPart,
     largest_usage,
+    usage_beyond,
 )
 from gpuflow.demands.planned_pipeline import PlannedPipeline
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
@@ -48,7 +49,6 @@ from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import attempts, changes_of, falls_back
 from gpuflow.pod.launcher import launcher_for
 from gpuflow.pod.volumes import run_claim_spec, run_claim_volume
-from gpuflow.quantity import Quantity
 from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
 from gpuflow.site.model import Engine, Site
 from gpuflow.spec.engine_options import PipelineEngines, StepEngines
@@ -263,8 +263,7 @@ def _step(planned: PlannedStep, parts: Engine, driver: PodSet | None, facts: Eng
     own = StepDemand(planned.name, _pod_sets(gang, bare, first)).usage
     # The driver ends before the step's own pods start: the larger of the two counts.
     usage = demand.usage if driver is None else largest_usage((demand.usage, driver.amounts.usage))
-    added = {key: amount - own.get(key, Quantity.zero) for key, amount in usage.items()}
-    return replace(demand, overhead={key: amount for key, amount in added.items() if amount > Quantity.zero})
+    return replace(demand, overhead=usage_beyond(usage, own))
 
 
 def _launcher(planned: PlannedStep, parts: Engine) -> PodSet:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from gpuflow.core.errors import Where
-from gpuflow.demands.model import PodSet, StepDemand
+from gpuflow.demands.model import PodSet, StepDemand, usage_beyond
 from gpuflow.engines import NO_ENGINE
 from gpuflow.formats.argo import (
     LOOPS,
@@ -113,7 +113,7 @@ class Walk:
         self.calls = 0
         self.loops = 0
         self._trees: dict[int, Mapping[str, Any]] = {}
-        self._sets: dict[int, tuple[PodSet, PodSet, Mapping[str, Quantity]]] = {}
+        self._sets: dict[int, tuple[PodSet, Mapping[str, Quantity]]] = {}
         self._kept: list[Any] = []
 
     # Calls
@@ -384,15 +384,15 @@ class Walk:
         for part in made.missing:
             where = template.where(*field_path)
             self.found.add_unknown(name, part.value, where, part.resource, placement=part.resource is None)
-        bare, full, overhead = self._pod_sets(made)
+        pods, overhead = self._pod_set(made)
         retry = mapping(tree.get("retryStrategy", self.workflow.tree.get("retryStrategy")))
         avoids = "nodeAntiAffinity" in mapping(retry.get("affinity"))
         step = StepDemand(
             name,
-            (full if self.with_engine else bare,),
+            (pods,),
             at.copies,
             where=template.where(),
-            overhead=full.amounts.usage if kind in ONLY_ENGINE else overhead,
+            overhead=pods.amounts.usage if kind in ONLY_ENGINE else overhead,
             tries=at.tries,
             nodes_avoided=at.tries - 1 if avoids else 0,
             is_exit=at.is_exit,
@@ -430,20 +430,18 @@ class Walk:
                     where = template.where("podSpecPatch")
                     self.found.add_unknown(name, unknown, where, part.resource, placement=part.resource is None)
             if last.bare != first.bare and last.missing == first.missing:
-                bare, full, _ = self._pod_sets(last)
-                self.found.later[f"{when} {name}"] = when, name, (full if self.with_engine else bare,)
+                self.found.later[f"{when} {name}"] = when, name, (self._pod_set(last)[0],)
 
-    def _pod_sets(self, made: BuiltPod) -> tuple[PodSet, PodSet, Mapping[str, Quantity]]:
+    def _pod_set(self, made: BuiltPod) -> tuple[PodSet, Mapping[str, Quantity]]:
+        """The pod as it counts here, and how much of it is the engine's."""
         found = self._sets.get(id(made))
         if found is None:
-            bare, full = PodSet("main", 1, made.bare), PodSet("main", 1, made.full)
-            overhead: dict[str, Quantity] = {}
+            bare = PodSet("main", 1, made.bare)
+            found = bare, {}
             if self.with_engine and made.full != made.bare:
-                for key, amount in full.amounts.usage.items():
-                    more = amount - bare.amounts.usage.get(key, Quantity.zero)
-                    if more > Quantity.zero:
-                        overhead[key] = more
-            found = self._sets[id(made)] = bare, full, overhead
+                full = PodSet("main", 1, made.full)
+                found = full, usage_beyond(full.amounts.usage, bare.amounts.usage)
+            self._sets[id(made)] = found
             self._kept.append(made)
         return found
 

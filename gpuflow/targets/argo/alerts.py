@@ -35,7 +35,7 @@ from gpuflow.targets.argo.references import RUN_TIME
 from gpuflow.targets.argo.retries import NODE_LOSS_MESSAGES
 from gpuflow.targets.argo.shared_templates import Names
 from gpuflow.targets.capabilities import refusal
-from gpuflow.targets.refusals import NO_ALERTS_HINT, alerts_with_places, endless_waits
+from gpuflow.targets.refusals import alerts_with_places, endless_waits, lacking_alerts
 from gpuflow.targets.target import Artifact, Request, header
 
 CHANNELS = ("slack", "webhook")
@@ -115,10 +115,7 @@ def _post(sender: str, alert: Alert) -> dict[str, Any]:
 @refusal("GF383", optional=True)
 def alert_refusals(request: Request) -> Iterator[Problem]:
     """Alerts that need a Secret where Argo cannot put one."""
-    for alert, where in alerts_with_places(request.pipeline, request.site):
-        if alert.channel in CHANNELS and (lacking := _lacks(alert)):
-            text, hint = lacking
-            yield Problem(f"notify.{alert.channel}: {text}", where, f"{hint}; {NO_ALERTS_HINT}")
+    return lacking_alerts(request.pipeline, request.site, CHANNELS, _lacks)
 
 
 @rule("GF384", "GF385")

@@ -158,12 +158,10 @@ def _volumes(spec: Data, main: Data, claims: Mapping[str, Any]) -> dict[str, lis
         elif "ephemeral" in volume:
             field, template = "genericEphemeralVolume", volume["ephemeral"].get("volumeClaimTemplate", {})
             made = {"volumeName": volume["name"], "mountPath": path, **_template(template)}
-        elif "secret" in volume:
-            field, source = "secretAsVolume", volume["secret"]
-            made = {"mountPath": path, **_object_fields("secret", source["secretName"], source)}
-        elif "configMap" in volume:
-            field, source = "configMapAsVolume", volume["configMap"]
-            made = {"mountPath": path, **_object_fields("configMap", source["name"], source)}
+        elif kind := next((each for each in ("secret", "configMap") if each in volume), None):
+            field, source = f"{kind}AsVolume", volume[kind]
+            name = source["secretName" if kind == "secret" else "name"]
+            made = {"mountPath": path, **_object_fields(kind, name, source)}
         else:
             continue
         found.setdefault(field, []).append(made)
