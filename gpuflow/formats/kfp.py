@@ -126,11 +126,11 @@ class Message:
 
     def text(self, name: str) -> str:
         """A text; empty where there is none."""
-        return self._typed(name, str, "a text") or ""
+        return self._typed_value(name, str, "a text") or ""
 
     def flag(self, name: str) -> bool:
         """A bool; false where there is none."""
-        return bool(self._typed(name, bool, "true or false"))
+        return bool(self._typed_value(name, bool, "true or false"))
 
     def integer(self, name: str) -> int:
         """A whole number; 0 where there is none."""
@@ -169,9 +169,9 @@ class Message:
         return next((self.get(key) for key in ("stringValue", "intValue", "doubleValue") if key in self), None)
 
     def _list(self, name: str) -> list[Any]:
-        return self._typed(name, list, "a list") or []
+        return self._typed_value(name, list, "a list") or []
 
-    def _typed(self, name: str, kind: type[T], wanted: str) -> T | None:
+    def _typed_value(self, name: str, kind: type[T], wanted: str) -> T | None:
         """A field that must have a type; None where there is none."""
         value = self.get(name)
         if value is not None and not isinstance(value, kind):

@@ -35,11 +35,11 @@ def container_spec(main: dict[str, Any], *, outputs: StepOutputs = NO_OUTPUTS) -
 def _once(make: Callable[..., Data], *said: Any) -> Data:
     """What is made of plain data, one map for each content."""
     content = content_of(said)
-    return make(*said) if content is None else _made(make, content)
+    return make(*said) if content is None else _message_of(make, content)
 
 
 @lru_cache(maxsize=2048)
-def _made(make: Callable[..., Data], content: bytes) -> Data:
+def _message_of(make: Callable[..., Data], content: bytes) -> Data:
     return make(*data_of(content))
 
 
