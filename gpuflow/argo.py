@@ -34,6 +34,7 @@ from gpuflow.targets.argo.facts import ArgoOptions
 from gpuflow.targets.argo.single_step import container_argument, place_of_call, standalone_template
 from gpuflow.targets.argo.templates import PLACE_INPUT
 from gpuflow.targets.argo.workflow import build, differences
+from gpuflow.targets.single_step import refuse_arguments, site_of
 from gpuflow.targets.target import Request, accept_losses
 
 __all__ = ["StepContainer", "container", "to_hera"]
@@ -54,7 +55,7 @@ def to_hera(
     :param kind: WorkflowTemplate, ClusterWorkflowTemplate, CronWorkflow or Workflow.
     """
     checked = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
-    where = _site(site)
+    where = site_of(site)
     request = Request(checked, where, namespace or where.namespace, str(checked.source.file), (), ArgoOptions(kind))
     accept_losses(target, request, allow_lossy=False)
     log_findings(
@@ -100,10 +101,7 @@ class StepContainer(Container):  # type: ignore[misc]  # as above
             **_arguments_map(options.pop("arguments", None)),
             **{name: options.pop(name) for name in takes if name in options},
         }
-        unknown, missing = sorted({*given} - {*takes}), sorted({*takes} - {*given})
-        if unknown or missing:
-            wrong = f'takes no "{unknown[0]}"' if unknown else f'needs "{missing[0]}"'
-            raise fail("GF301", f'container "{self.name}" {wrong}; it takes {", ".join(takes) or "nothing"}')
+        refuse_arguments(f'container "{self.name}"', takes, given)
         values = {name: container_argument(_value(name, given[name])) for name in takes}
         if PLACE_INPUT in inputs:
             looped = any(options.get(loop) for loop in _LOOPS)
@@ -118,7 +116,7 @@ def container(step: Step, site: Site | str = "nvidia", *, name: str = "step") ->
     :param site: as for `to_hera`.
     :param name: the template's name.
     """
-    template = standalone_template(step, _site(site), name)
+    template = standalone_template(step, site_of(site), name)
     log_findings(step_template_warnings(step, caller()), __name__)
     model = m.Template.model_validate(template)
     inner = model.container
@@ -170,7 +168,3 @@ def _value(name: str, value: Any) -> Any:
         text = f'"{name}" is a {type(value).__name__}, which is not a value'
         raise fail("GF301", text, hint="pass text, a number, or a parameter: task.get_parameter(…)")
     return value
-
-
-def _site(site: Site | str) -> Site:
-    return site if isinstance(site, Site) else Site.load(site)

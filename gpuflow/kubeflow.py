@@ -57,6 +57,7 @@ from gpuflow.targets.kubeflow.facts import COMPONENT, KubeflowOptions
 from gpuflow.targets.kubeflow.installation import unowned_claims, unowned_warning
 from gpuflow.targets.kubeflow.references import replaced_part
 from gpuflow.targets.kubeflow.single_step import StepMessages, TaskSettings, apply_settings, step_messages
+from gpuflow.targets.single_step import refuse_arguments, site_of
 from gpuflow.targets.target import Request, compile_with, findings_of
 
 __all__ = ["LoadedComponent", "StepComponent", "component", "configure", "load_component"]
@@ -88,7 +89,7 @@ def component(step: Step, site: Site | str = "nvidia", *, name: str = "step") ->
     :param site: how the cluster names its GPUs and queues: a Site, a preset, or a file.
     :param name: the component's name.
     """
-    used, where = _site(site), caller()
+    used, where = site_of(site), caller()
     made = step_messages(step, used, name)
     log_findings([*step_template_warnings(step, where), *_claim_notes(step, name, used, where), *made.weaker], __name__)
     return StepComponent(made)
@@ -110,7 +111,7 @@ def configure(
     """
     if not isinstance(task, dsl.PipelineTask):
         raise fail("GF301", f"configure takes a task and a step, not a {type(task).__name__}")
-    used, where = _site(site), caller()
+    used, where = site_of(site), caller()
     made = step_messages(_with_command(step), used, name or task.name, own_command=False)
     left_alone = [*_ignored_fields(task, step, where), *_claim_notes(step, task.name, used, where), *made.weaker]
     log_findings([*step_template_warnings(step, where), *left_alone], __name__)
@@ -125,7 +126,9 @@ def configure(
     said, settings = step.security, made.settings
     if said is None or (said.user is None and said.group is None and not said.run_as_root):
         settings = replace(settings, config={k: v for k, v in settings.config.items() if k != "securityContext"})
-    return apply_settings(task, settings if step.cache is not None else replace(settings, caching=None))
+    if step.cache is None:
+        settings = replace(settings, task={k: v for k, v in settings.task.items() if k != "cachingOptions"})
+    return apply_settings(task, settings)
 
 
 def _claim_notes(step: Step, name: str, site: Site, where: Where) -> Iterator[Finding]:
@@ -183,7 +186,7 @@ def load_component(path: str | Path, *, site: Site | str = "nvidia", **fields: A
             raise fail("GF398", text, where=caller(), hint="load the pipeline it was compiled from, or change the task")
         return LoadedComponent(text)
     pipeline = _replace_fields(load(path), fields)
-    request = Request(pipeline, _site(site), None, Path(path).name, (), KubeflowOptions(form=COMPONENT))
+    request = Request(pipeline, site_of(site), None, Path(path).name, (), KubeflowOptions(form=COMPONENT))
     made = compile_with(target, request, allow_lossy=False)
     log_findings(findings_of(target, request, made), __name__)
     return LoadedComponent(made.text)
@@ -225,14 +228,7 @@ class LoadedComponent:
         self.known = {key: one["runtimeValue"]["constant"] for key, one in given.items() if "runtimeValue" in one}
         """The inputs that KFP itself gives a value, or that are fixed."""
         declared = spec["components"][f"comp-{name}"].get("inputDefinitions", {}).get("parameters", {})
-        cached = task.get("cachingOptions", {})
-        self._settings = TaskSettings(
-            dict(found["container"]),
-            config,
-            task.get("retryPolicy"),
-            cached.get("enableCache", False),
-            cached.get("cacheKey"),
-        )
+        self._settings = TaskSettings(dict(found["container"]), config, {"cachingOptions": {}, **task})
         found["container"].pop("env", None)  # kfp sets variables on tasks only
         self._component = load_component_from_text(emit(spec))
         self.inputs = tuple(key for key in declared if key not in self.known)
@@ -261,12 +257,7 @@ class StepComponent:
         self.inputs = made.arguments
 
     def __call__(self, **arguments: Any) -> dsl.PipelineTask:
-        unknown, missing = sorted({*arguments} - {*self.inputs}), sorted({*self.inputs} - {*arguments})
-        if unknown or missing:
-            wrong = f'takes no "{unknown[0]}"' if unknown else f'needs "{missing[0]}"'
-            raise fail(
-                "GF301", f'component "{self._made.name}" {wrong}; it takes {", ".join(self.inputs) or "nothing"}'
-            )
+        refuse_arguments(f'component "{self._made.name}"', self.inputs, arguments)
         where = caller()
         # KFP's own placeholders in a constant are filled in by KFP.
         asked = {name: value for name, value in arguments.items() if "{{$." not in str(value)}
@@ -322,7 +313,3 @@ def _type(name: str, value: Any) -> AnyType:
         kind = get_parameter_type(value.channel_type)
         return ParameterType.ParameterTypeEnum.Name(kind) if kind else STRING
     return _PYTHON_TYPES.get(type(value), STRING)
-
-
-def _site(site: Site | str) -> Site:
-    return site if isinstance(site, Site) else Site.load(site)

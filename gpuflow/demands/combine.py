@@ -43,7 +43,7 @@ def combine_demands(pipelines: Sequence[tuple[Demand, int, str]]) -> Demand:
         engine=engines.pop() if len(engines) == 1 else NO_ENGINE,
         claims=tuple(claim for part in parts for claim in part.claims()),
         driver=drivers[0].demand.driver if drivers else None,
-        driver_pods=_drivers(drivers) if drivers else None,
+        driver_pods=sum((part.drivers() for part in drivers), DriverPods()) if drivers else None,
         keeps_pods=kept.pop() if len(kept) == 1 else "unknown",
         pods_collected=any(demand.pods_collected for demand in demands),
         run_count=sum(part.runs for part in parts),
@@ -83,16 +83,6 @@ def _runs_on(parts: Sequence[_Part]) -> dict[str, int]:
     return dict(found)
 
 
-def _drivers(parts: Sequence[_Part]) -> DriverPods:
-    total = 0
-    for part in parts:
-        own = part.demand.driver_pods
-        if own is None or own.at_most is None:
-            return DriverPods(None, 0, None if own is None else own.because)
-        total += own.at_most * part.runs
-    return DriverPods(total, 0)
-
-
 @dataclass(frozen=True)
 class _Part:
     """One of the pipelines, with so many runs."""
@@ -110,6 +100,9 @@ class _Part:
             # Of several runs each may end, and be deleted, before another goes on: nothing is sure to be there at once.
             namespace = step.namespace or self.demand.namespace
             yield replace(step, name=self.full_name(step.name), copies=copies, is_sure=False, namespace=namespace)
+
+    def drivers(self) -> DriverPods:
+        return replace((self.demand.driver_pods or DriverPods(None)).times(self.runs), at_least=0)
 
     def graph(self) -> Tree:
         inner = rename(self.demand.graph, self.full_name)

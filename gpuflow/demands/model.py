@@ -213,13 +213,22 @@ class ClaimDemand:
 
 @dataclass(frozen=True, slots=True)
 class DriverPods:
-    """The engine's own pods in a run: the most there can be, and as many as there are at least."""
+    """The engine's own pods in a run, or in a part of it: the most there can be, and as many as there are at least."""
 
-    at_most: int | None
+    at_most: int | None = 0
     """None when only the run will tell."""
-    at_least: int
+    at_least: int = 0
     because: str | None = None
     """Why the most is not known."""
+
+    def __add__(self, other: DriverPods) -> DriverPods:
+        most = None if self.at_most is None or other.at_most is None else self.at_most + other.at_most
+        return DriverPods(most, self.at_least + other.at_least, self.because or other.because)
+
+    def times(self, copies: int | None) -> DriverPods:
+        """Those of so many copies; None: only the run will tell how many."""
+        most = 0 if self.at_most == 0 else None if self.at_most is None or copies is None else self.at_most * copies
+        return DriverPods(most, self.at_least * (copies or 0), self.because)
 
 
 @dataclass(frozen=True, slots=True)
@@ -586,6 +595,12 @@ def largest_usage(parts: Iterable[Usage]) -> Usage:
         both = {**first, **other}
         first = {key: max(first.get(key, Quantity.zero), other.get(key, Quantity.zero)) for key in both}
     return first
+
+
+def usage_beyond(usage: Usage, known: Usage) -> Usage:
+    """How much more of each key it is than what is known already."""
+    added = {key: amount - known.get(key, Quantity.zero) for key, amount in usage.items()}
+    return {key: amount for key, amount in added.items() if amount > Quantity.zero}
 
 
 def _strings(amounts: Usage) -> dict[str, str]:

@@ -34,6 +34,7 @@ from gpuflow.demands.model import (
     StepDemand,
     UnseenPart,
     largest_usage,
+    usage_beyond,
 )
 from gpuflow.demands.planned_pipeline import PlannedPipeline
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
@@ -47,8 +48,7 @@ from gpuflow.pod.gang import as_queued
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import attempts, changes_of, falls_back
 from gpuflow.pod.launcher import launcher_for
-from gpuflow.pod.volumes import run_claim_volume
-from gpuflow.quantity import Quantity
+from gpuflow.pod.volumes import run_claim_spec, run_claim_volume
 from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
 from gpuflow.site.model import Engine, Site
 from gpuflow.spec.engine_options import PipelineEngines, StepEngines
@@ -93,7 +93,6 @@ def _engine_options(said: PipelineEngines | StepEngines | None, engine: str) -> 
 
 def driver_pods(plan: Plan) -> DriverPods:
     """The drivers that Kubeflow runs for a pipeline."""
-    count = _DriverCount(plan, sure_steps(plan))
     pipeline = plan.pipeline
     groups = 1  # the run itself
     if pipeline.exit or pipeline.claims:
@@ -102,8 +101,7 @@ def driver_pods(plan: Plan) -> DriverPods:
         groups += 1 + 2 * len(pipeline.claims)  # all of that in a group, claims created before it and deleted after
     if pipeline.claims or len(pipeline.exit) > 1 or any(each.step.when for each in plan.steps if _is_exit(each)):
         groups += 1  # exit steps, and what deletes claims, in a group of their own
-    most, least = count.count_inside("")
-    return DriverPods(None if most is None else groups + most, groups + least, count.because)
+    return DriverPods(groups, groups) + _drivers_inside(plan, sure_steps(plan), "")
 
 
 def sure_steps(plan: Plan) -> frozenset[str]:
@@ -129,53 +127,37 @@ def _is_exit(each: PlannedStep) -> bool:
     return each.section == "exit" and each.parent is None
 
 
-class _DriverCount:
-    """Drivers of the steps of a plan."""
+def _drivers_inside(plan: Plan, sure: frozenset[str], within: str) -> DriverPods:
+    """The drivers of one pipeline's steps."""
+    found = DriverPods()
+    for each in plan.steps_by_parent.get(within, ()):
+        own = _drivers_of(plan, sure, each)
+        found += own if each.name in sure else replace(own, at_least=0)
+    return found
 
-    def __init__(self, plan: Plan, sure: frozenset[str]) -> None:
-        self.plan, self.sure = plan, sure
-        self.because: str | None = None
 
-    def count_inside(self, within: str) -> tuple[int | None, int]:
-        """Those of one pipeline's steps: the most, and the least."""
-        most: int | None = 0
-        least = 0
-        for each in self.plan.steps_by_parent.get(within, ()):
-            more, fewer = self._count_step(each)
-            most = None if most is None or more is None else most + more
-            least += fewer if each.name in self.sure else 0
-        return most, least
+def _drivers_of(plan: Plan, sure: frozenset[str], each: PlannedStep) -> DriverPods:
+    """The drivers of a step with its loops and its condition."""
+    found = DriverPods() if each.kind == "approval" else DriverPods(1, 1)
+    if each.kind == "pipeline":
+        found += _drivers_inside(plan, sure, each.name)
+    when, one = each.step.when, DriverPods(1, 1)
+    if when is not None and asks_item(when):
+        found += one
+    if each.step.for_each is not None:
+        found = _drivers_of_loop(each, found)
+    return found + one if when is not None and not asks_item(when) else found
 
-    def _count_step(self, each: PlannedStep) -> tuple[int | None, int]:
-        """A step with its loops and its condition."""
-        most, least = self._count_body(each)
-        when = each.step.when
-        if when is not None and asks_item(when):
-            most, least = None if most is None else most + 1, least + 1
-        if each.step.for_each is not None:
-            most, least = self._count_loop(each, most, least)
-        if when is not None and not asks_item(when):
-            most, least = None if most is None else most + 1, least + 1
-        return most, least
 
-    def _count_loop(self, each: PlannedStep, most: int | None, least: int) -> tuple[int | None, int]:
-        """Lists that are written out are one loop together; others nest, each in a loop of its own."""
-        if isinstance(each.copies, Unknown):
-            self.because = self.because or each.copies.because
-            return None, 1
-        copies, sources = each.copies, list((each.step.for_each or {}).values())
-        nested = 1 if all(isinstance(source, Range | tuple) for source in sources) else len(sources)
-        # Of nested loops only the number of all copies is known here: no loop has more drivers than twice that.
-        drivers = 1 + copies if nested == 1 else 2 * nested * max(copies, 1)
-        return None if most is None else drivers + copies * most, 1 + copies * (1 + least)
-
-    def _count_body(self, each: PlannedStep) -> tuple[int | None, int]:
-        if each.kind == "approval":
-            return 0, 0
-        if each.kind == "container":
-            return 1, 1
-        most, least = self.count_inside(each.name)
-        return None if most is None else most + 1, least + 1
+def _drivers_of_loop(each: PlannedStep, body: DriverPods) -> DriverPods:
+    """Lists that are written out are one loop together; others nest, each in a loop of its own."""
+    if isinstance(each.copies, Unknown):
+        return DriverPods(None, 1, body.because or each.copies.because)
+    copies, sources = each.copies, list((each.step.for_each or {}).values())
+    nested = 1 if all(isinstance(source, Range | tuple) for source in sources) else len(sources)
+    # Of nested loops only the number of all copies is known here: no loop has more drivers than twice that.
+    drivers = 1 + copies if nested == 1 else 2 * nested * max(copies, 1)
+    return DriverPods(drivers, 1 + copies) + body.times(copies)
 
 
 def demand_of(pipeline: Pipeline, site: Site, engine: str = NO_ENGINE) -> Demand:
@@ -281,8 +263,7 @@ def _step(planned: PlannedStep, parts: Engine, driver: PodSet | None, facts: Eng
     own = StepDemand(planned.name, _pod_sets(gang, bare, first)).usage
     # The driver ends before the step's own pods start: the larger of the two counts.
     usage = demand.usage if driver is None else largest_usage((demand.usage, driver.amounts.usage))
-    added = {key: amount - own.get(key, Quantity.zero) for key, amount in usage.items()}
-    return replace(demand, overhead={key: amount for key, amount in added.items() if amount > Quantity.zero})
+    return replace(demand, overhead=usage_beyond(usage, own))
 
 
 def _launcher(planned: PlannedStep, parts: Engine) -> PodSet:
@@ -349,13 +330,9 @@ def _graph(plan: Plan, pods: Mapping[str, int], keeps_parallel: bool, alert: Seq
 
 def _claims(pipeline: Pipeline) -> Iterator[ClaimDemand]:
     for name, claim in pipeline.claims.items():
-        requests = {"storage": str(claim.size)}
-        spec: dict[str, Any] = {"accessModes": [claim.access], "resources": {"requests": requests}}
-        if claim.storage_class is not None:
-            spec["storageClassName"] = claim.storage_class
         yield ClaimDemand(
             name,
-            {"metadata": {"name": name}, "spec": spec},
+            {"metadata": {"name": name}, "spec": run_claim_spec(claim)},
             run_claim_volume(name),
             pipeline.where("claims", name, key=True),
             pipeline.where("claims", name, "size"),

@@ -17,12 +17,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuflow.core.errors import GpuflowError, Where, did_you_mean, fail
 from gpuflow.formats.documents import PLATFORM, Document, Library
 from gpuflow.kubernetes.expansion import expand
 
+T = TypeVar("T")
 AMOUNTS = (
     ("limits", "memory", "resourceMemoryLimit", "memoryLimit", "G"),
     ("requests", "memory", "resourceMemoryRequest", "memoryRequest", "G"),
@@ -40,6 +41,8 @@ VARIABLES = (
     ("configMapAsEnv", "configMapName", "configMapKeyRef", "configMapKey"),
 )
 """Settings that make variables of an object: the field that names it, the kind of reference, the field of its key."""
+CREATE_CLAIM, DELETE_CLAIM = "argostub/createpvc", "argostub/deletepvc"
+"""Images that never run: KFP's driver does their work itself."""
 AT_THE_END = "ALL_UPSTREAM_TASKS_COMPLETED"
 """The strategy of a task that runs whatever became of those before it."""
 UNREAD_FIELD = "podMetadata"
@@ -123,19 +126,11 @@ class Message:
 
     def text(self, name: str) -> str:
         """A text; empty where there is none."""
-        value = self.get(name)
-        if value is None:
-            return ""
-        if not isinstance(value, str):
-            raise self._wrong_value(value, "a text", self._key(name))
-        return value
+        return self._typed_value(name, str, "a text") or ""
 
     def flag(self, name: str) -> bool:
         """A bool; false where there is none."""
-        value = self.get(name)
-        if value is not None and not isinstance(value, bool):
-            raise self._wrong_value(value, "true or false", self._key(name))
-        return bool(value)
+        return bool(self._typed_value(name, bool, "true or false"))
 
     def integer(self, name: str) -> int:
         """A whole number; 0 where there is none."""
@@ -174,10 +169,14 @@ class Message:
         return next((self.get(key) for key in ("stringValue", "intValue", "doubleValue") if key in self), None)
 
     def _list(self, name: str) -> list[Any]:
+        return self._typed_value(name, list, "a list") or []
+
+    def _typed_value(self, name: str, kind: type[T], wanted: str) -> T | None:
+        """A field that must have a type; None where there is none."""
         value = self.get(name)
-        if value is not None and not isinstance(value, list):
-            raise self._wrong_value(value, "a list", self._key(name))
-        return value or []
+        if value is not None and not isinstance(value, kind):
+            raise self._wrong_value(value, wanted, self._key(name))
+        return value
 
     def _key(self, name: str) -> str:
         """How the document spells a field."""

@@ -53,6 +53,14 @@ def driver_pod(engine: Engine, facts: EngineFacts) -> dict[str, Any] | None:
     return {"metadata": {}, "spec": {"initContainers": _containers(before), **spec} if before else spec}
 
 
+def agent_spec() -> dict[str, Any]:
+    """The containers of the one pod of Argo's for a run, which sends requests and talks to plugins, as createAgentPod
+    makes it (agent.go, 4.0.2) where ARGO_AGENT_CPU_LIMIT and _MEMORY_LIMIT are not set."""
+    asked = {"requests": {"cpu": "10m", "memory": "64M"}, "limits": {"cpu": "100m", "memory": "256M"}}
+    groups = (("initContainers", "init"), ("containers", "main"))
+    return {group: [{"name": name, "image": "engine", "resources": asked, **RESTRICTED}] for group, name in groups}
+
+
 def settings_of(engine: Engine, name: str) -> dict[str, str]:
     """Where the site says what each of the engine's containers uses."""
     groups = {"init": engine.init, "containers": engine.containers, "output_containers": engine.output_containers}

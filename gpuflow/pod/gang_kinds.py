@@ -405,6 +405,14 @@ _SHAPES = {
 }
 
 
+def claims_of_the_run(step: Step, engine: str) -> Iterator[Refusal]:
+    """Claims that an engine makes for a run, and mounts in no pod but its own."""
+    for path, volume in step.volumes.items():
+        if volume.new_claim is not None:
+            made = f'{engine} mounts "{volume.new_claim}", which it makes for the run, in its own pods'
+            yield ("volumes", path), made, "use a claim that is there before the run"
+
+
 def refusals_of(step: Step, kind: str) -> Iterator[Refusal]:
     """What a gang of this kind cannot have."""
     of = SPELLINGS[kind]

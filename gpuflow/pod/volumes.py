@@ -13,6 +13,7 @@ from typing import Any
 
 from gpuflow.pod.spelling import Spelling, spell_text
 from gpuflow.quantity import Quantity
+from gpuflow.spec.params import RunClaim
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.rules.file_rules import is_file
 from gpuflow.spec.rules.volume_room import sized_files
@@ -161,6 +162,12 @@ def _fact(path: str, fact: str) -> dict[str, Any]:
     if fact.startswith("metadata."):
         return {"path": path, "fieldRef": {"fieldPath": fact}}
     return {"path": path, "resourceFieldRef": {"containerName": "main", "resource": fact}}
+
+
+def run_claim_spec(claim: RunClaim) -> dict[str, Any]:
+    """The spec of a claim that is made for each run."""
+    spec: dict[str, Any] = {"accessModes": [claim.access], "resources": {"requests": {"storage": str(claim.size)}}}
+    return spec if claim.storage_class is None else {**spec, "storageClassName": claim.storage_class}
 
 
 def run_claim_volume(name: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuflow.core.errors import Finding, Where, fail
-from gpuflow.demands.model import Demand, StepDemand
+from gpuflow.demands.model import Demand, StepDemand, usage_beyond
 from gpuflow.engines import NO_ENGINE
 from gpuflow.formats.documents import (
     ARGO_READER,
@@ -31,7 +31,6 @@ from gpuflow.formats.documents import (
 from gpuflow.formats.nodes import mapping, maps
 from gpuflow.kubernetes.admission.names import dns_label_faults
 from gpuflow.pod.engine_containers import engine_of, with_engine
-from gpuflow.quantity import Quantity
 from gpuflow.site.model import Site
 
 
@@ -196,8 +195,7 @@ def with_parts(step: StepDemand, options: Options, *, has_outputs: bool) -> Step
     if changed == step.pod_sets:
         return step
     larger = replace(step, pod_sets=changed)
-    added = {key: amount - step.usage.get(key, Quantity.zero) for key, amount in larger.usage.items()}
-    return replace(larger, overhead={key: amount for key, amount in added.items() if amount > Quantity.zero})
+    return replace(larger, overhead=usage_beyond(larger.usage, step.usage))
 
 
 def parameters_of(document: Document, library: Library) -> set[str]:

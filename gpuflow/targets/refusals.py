@@ -7,11 +7,11 @@ pod that the engine would take for a tag of its own, outside the words that are 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from gpuflow.core.caching import ByType, content_of
-from gpuflow.core.errors import Finding, Where
+from gpuflow.core.errors import Finding, Problem, Where
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.site import Site
 from gpuflow.site.model import alerts_of
@@ -34,6 +34,16 @@ def alerts_with_places(pipeline: Pipeline, site: Site) -> Iterator[tuple[Alert, 
             yield alert, pipeline.where("notify", own.index(alert), alert.channel)
         else:
             yield alert, site.source.locate(("notify", site.notify.index(alert), alert.channel), False)
+
+
+def lacking_alerts(
+    pipeline: Pipeline, site: Site, channels: Collection[str], lacks: Callable[[Alert], tuple[str, str] | None]
+) -> Iterator[Problem]:
+    """Alerts of these channels that cannot be sent as they are. `lacks`: what one lacks, and the way out."""
+    for alert, where in alerts_with_places(pipeline, site):
+        lacking = lacks(alert) if alert.channel in channels else None
+        if lacking is not None:
+            yield Problem(f"notify.{alert.channel}: {lacking[0]}", where, f"{lacking[1]}; {NO_ALERTS_HINT}")
 
 
 def site_losses(pipeline: Pipeline, site: Site, table: Capabilities, target: str) -> Iterator[Loss]:

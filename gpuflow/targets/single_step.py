@@ -5,9 +5,10 @@ from __future__ import annotations
 import keyword
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from gpuflow.core.errors import fail
+from gpuflow.site import Site
 from gpuflow.spec.builder import caller
 from gpuflow.spec.step import NO_COMMAND, Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, RunRef
@@ -20,6 +21,19 @@ def keywords_of(step: Step) -> Iterator[tuple[ParamRef | OutputRef, str]]:
     for ref in refs:
         is_shared = counts[ref.name] > 1 or keyword.iskeyword(ref.name)
         yield ref, f"{ref.step.replace('-', '_')}_{ref.name}" if isinstance(ref, OutputRef) and is_shared else ref.name
+
+
+def site_of(site: Site | str) -> Site:
+    """The site itself, or that of a preset's name or a file."""
+    return site if isinstance(site, Site) else Site.load(site)
+
+
+def refuse_arguments(what: str, takes: Collection[str], given: Collection[str]) -> None:
+    """Raise where a call hands over what is not taken, or leaves something out."""
+    unknown, missing = sorted({*given} - {*takes}), sorted({*takes} - {*given})
+    if unknown or missing:
+        wrong = f'takes no "{unknown[0]}"' if unknown else f'needs "{missing[0]}"'
+        raise fail("GF301", f"{what} {wrong}; it takes {', '.join(takes) or 'nothing'}")
 
 
 def refuse_unfit(name: str, step: Step, flow: Mapping[str, str], claims: str) -> None:

@@ -13,6 +13,7 @@ from gpuflow.cluster.api_server import Reader
 from gpuflow.cluster.kinds import Source
 from gpuflow.cluster.model import Cluster, Manifest
 from gpuflow.core.errors import Where, did_you_mean, fail
+from gpuflow.formats.nodes import maps
 
 
 def part(body: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
@@ -21,11 +22,6 @@ def part(body: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
         found = body.get(key)
         body = found if isinstance(found, Mapping) else {}
     return body
-
-
-def maps(value: object) -> list[Mapping[str, Any]]:
-    """The maps of a list; none where it is no list."""
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
 def as_text(value: object) -> str | None:

@@ -17,8 +17,9 @@ from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.quota.namespace import namespace_policy
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.core.errors import GpuflowError, join_names
+from gpuflow.formats.nodes import maps
 from gpuflow.why.answer import Answer, Cause, answer_of
-from gpuflow.why.objects import as_text, maps, part
+from gpuflow.why.objects import as_text, part
 from gpuflow.why.queues import GATE, TOPOLOGY_GATE, workload_causes, workload_of
 
 MOST_NODES = 3

@@ -11,8 +11,9 @@ from gpuflow.checker.kueue.scheduler import Assignment, blocker_ahead
 from gpuflow.checker.pipeline.queues.setup import Setup, read_setup
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.core.errors import join_names
+from gpuflow.formats.nodes import maps
 from gpuflow.why.answer import Cause
-from gpuflow.why.objects import as_text, conditions, maps, part
+from gpuflow.why.objects import as_text, conditions, part
 
 GATE = "kueue.x-k8s.io/admission"
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"

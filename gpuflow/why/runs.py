@@ -8,10 +8,11 @@ from typing import Any
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
+from gpuflow.formats.nodes import maps
 from gpuflow.readers import ForeignObject, Library, Options, documents_of
 from gpuflow.site.model import Site
 from gpuflow.why.answer import Answer, Cause, answer_of, worst_state
-from gpuflow.why.objects import JOB, WORKFLOW, as_text, conditions, maps, part, pods_of
+from gpuflow.why.objects import JOB, WORKFLOW, as_text, conditions, part, pods_of
 from gpuflow.why.pods import why_missing, why_pod
 from gpuflow.why.queues import workload_causes, workload_of
 

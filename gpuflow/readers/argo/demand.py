@@ -1,8 +1,4 @@
-"""Workflow, WorkflowTemplate, ClusterWorkflowTemplate and CronWorkflow as demands.
-
-The agent is one pod of Argo's for a run, which sends requests and talks to plugins. It mirrors createAgentPod of
-workflow/controller/agent.go, Argo v4.0.2, where no variable of the controller says otherwise.
-"""
+"""Workflow, WorkflowTemplate, ClusterWorkflowTemplate and CronWorkflow as demands."""
 
 from __future__ import annotations
 
@@ -27,15 +23,14 @@ from gpuflow.formats.argo import Workflow, names_of, workflow_of
 from gpuflow.formats.documents import Document, Library
 from gpuflow.formats.nodes import as_list, as_plain, mapping, maps_in, number_of, text_of
 from gpuflow.graph import Dag, Leaf, Tree
-from gpuflow.pod.engine_containers import RESTRICTED, engine_of, settings_of
-from gpuflow.readers.argo.flow import MOST_STEPS, Call, Place, TooLarge, WalkResult, serial_tree, with_ending_daemons
+from gpuflow.pod.engine_containers import agent_spec, engine_of, settings_of
+from gpuflow.readers.argo.flow import MOST_STEPS, Call, Place, TooLarge, WalkResult, with_ending_daemons
 from gpuflow.readers.argo.pods import PodMaker, wrong_in_claim
 from gpuflow.readers.argo.removed_fields import Release, removed_in_workflow
 from gpuflow.readers.argo.variables import Scope, arguments_of, bound_by, filled_tree, global_scope, locks_of
-from gpuflow.readers.argo.walk import EXIT, Walk, hooks_of, own_name, run_hook
+from gpuflow.readers.argo.walk import Walk, own_name, run_hooks
 from gpuflow.readers.interface import Options, PassiveObject
 
-RESOURCES = {"requests": {"cpu": "10m", "memory": "64M"}, "limits": {"cpu": "100m", "memory": "256M"}}
 NAME = "agent"
 
 
@@ -46,9 +41,7 @@ def agent_step(workflow: Workflow) -> StepDemand:
         "workflows.argoproj.io/completed": "false",
         "workflows.argoproj.io/component": "agent",
     }
-    body: dict[str, Any] = {"restartPolicy": "OnFailure", "automountServiceAccountToken": False}
-    for group, name in (("initContainers", "init"), ("containers", "main")):
-        body[group] = [{"name": name, "image": "engine", "resources": RESOURCES, **RESTRICTED}]
+    body: dict[str, Any] = {"restartPolicy": "OnFailure", "automountServiceAccountToken": False, **agent_spec()}
     for field in ("nodeSelector", "affinity", "tolerations", "schedulerName", "serviceAccountName"):
         value = as_plain(workflow.tree.get(field))
         if value:
@@ -89,29 +82,13 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
         place = Place(template.workflow, template.path)
         name = walk.found.unique_name(own_name(template.name, 0))
         arguments = arguments_of(workflow.tree, scope, library)
-        tree = walk.template(template, arguments, at, name, place).tree
-        tree = _with_hooks(walk, at, tree)
+        main = walk.template(template, arguments, at, name, place).tree
+        tree, _, _ = run_hooks(walk, workflow.tree, at, Place(workflow, workflow.path), main)
     except TooLarge:
         because = f"it has more than {MOST_STEPS:,} steps, or templates that call each other as often"
         unseen = UnseenPart(document.name, because, document.where())
         return _demand(workflow, options, (), Dag({}), unseen=(unseen,))
     return _make_demand(workflow, options, walk, tree, tuple(claims.values()))
-
-
-def _with_hooks(walk: Walk, at: Call, main: Tree) -> Tree:
-    """The whole run: exit handlers after everything else, hooks beside it."""
-    workflow = walk.workflow
-    beside: dict[str, Tree] = {}
-    after: dict[str, Tree] = {}
-    for key, hook, spot, ends in hooks_of(walk, workflow.tree, Place(workflow, workflow.path)):
-        inside = replace(at, sure=at.sure and key == EXIT, is_exit=key == EXIT, on_exit=key == EXIT)
-        name = "onExit" if key == EXIT else f"hook-{key}"
-        if key != EXIT or text_of(hook.get("expression")):
-            walk.found.conditional[name] = False
-            inside = replace(inside, sure=False)
-        (after if ends else beside)[name] = run_hook(walk, hook, inside, name, spot).tree
-    tree = Dag({"main": main, **beside}) if beside else main
-    return serial_tree(tree, Dag(after)) if after else tree
 
 
 def _make_demand(

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from gpuflow.core.errors import Where
-from gpuflow.demands.model import PodSet, StepDemand
+from gpuflow.demands.model import PodSet, StepDemand, usage_beyond
 from gpuflow.engines import NO_ENGINE
 from gpuflow.formats.argo import (
     LOOPS,
@@ -113,7 +113,7 @@ class Walk:
         self.calls = 0
         self.loops = 0
         self._trees: dict[int, Mapping[str, Any]] = {}
-        self._sets: dict[int, tuple[PodSet, PodSet, Mapping[str, Quantity]]] = {}
+        self._sets: dict[int, tuple[PodSet, Mapping[str, Quantity]]] = {}
         self._kept: list[Any] = []
 
     # Calls
@@ -384,15 +384,15 @@ class Walk:
         for part in made.missing:
             where = template.where(*field_path)
             self.found.add_unknown(name, part.value, where, part.resource, placement=part.resource is None)
-        bare, full, overhead = self._pod_sets(made)
+        pods, overhead = self._pod_set(made)
         retry = mapping(tree.get("retryStrategy", self.workflow.tree.get("retryStrategy")))
         avoids = "nodeAntiAffinity" in mapping(retry.get("affinity"))
         step = StepDemand(
             name,
-            (full if self.with_engine else bare,),
+            (pods,),
             at.copies,
             where=template.where(),
-            overhead=full.amounts.usage if kind in ONLY_ENGINE else overhead,
+            overhead=pods.amounts.usage if kind in ONLY_ENGINE else overhead,
             tries=at.tries,
             nodes_avoided=at.tries - 1 if avoids else 0,
             is_exit=at.is_exit,
@@ -430,20 +430,18 @@ class Walk:
                     where = template.where("podSpecPatch")
                     self.found.add_unknown(name, unknown, where, part.resource, placement=part.resource is None)
             if last.bare != first.bare and last.missing == first.missing:
-                bare, full, _ = self._pod_sets(last)
-                self.found.later[f"{when} {name}"] = when, name, (full if self.with_engine else bare,)
+                self.found.later[f"{when} {name}"] = when, name, (self._pod_set(last)[0],)
 
-    def _pod_sets(self, made: BuiltPod) -> tuple[PodSet, PodSet, Mapping[str, Quantity]]:
+    def _pod_set(self, made: BuiltPod) -> tuple[PodSet, Mapping[str, Quantity]]:
+        """The pod as it counts here, and how much of it is the engine's."""
         found = self._sets.get(id(made))
         if found is None:
-            bare, full = PodSet("main", 1, made.bare), PodSet("main", 1, made.full)
-            overhead: dict[str, Quantity] = {}
+            bare = PodSet("main", 1, made.bare)
+            found = bare, {}
             if self.with_engine and made.full != made.bare:
-                for key, amount in full.amounts.usage.items():
-                    more = amount - bare.amounts.usage.get(key, Quantity.zero)
-                    if more > Quantity.zero:
-                        overhead[key] = more
-            found = self._sets[id(made)] = bare, full, overhead
+                full = PodSet("main", 1, made.full)
+                found = full, usage_beyond(full.amounts.usage, bare.amounts.usage)
+            self._sets[id(made)] = found
             self._kept.append(made)
         return found
 
@@ -586,27 +584,38 @@ _END_STATUS = re.compile(r"""['"](Succeeded|Failed|Error)['"]""")
 
 def with_hooks(walk: Walk, call: Mapping[str, Any], child: Child, at: Call, name: str, place: Place) -> Child:
     """A step with what its hooks run."""
+    tree, hooks, has_handler = run_hooks(walk, call, at, place, child.tree, name)
+    if has_handler and (child.is_daemon or any(call.get(each) for each in LOOPS)):
+        # A daemon ends with its template, and the handlers of all copies need not live at once.
+        walk.found.at_most.append(f"the exit handler of {name} may never run beside all that it could")
+    counts = [each.count for each in (child, *hooks)]
+    count = None if None in counts else sum(each or 0 for each in counts)
+    return replace(child, tree=tree, is_pods=all(each.is_pods for each in (child, *hooks)), count=count)
+
+
+def run_hooks(
+    walk: Walk, call: Mapping[str, Any], at: Call, place: Place, main: Tree, name: str = ""
+) -> tuple[Tree, list[Child], bool]:
+    """The graph of a step with what its hooks run: hooks beside it, exit handlers after all that; also each of them,
+    and whether there are handlers. Without a `name` it is the whole run."""
     beside: dict[str, Tree] = {}
     after: dict[str, Tree] = {}
-    is_pods, count = child.is_pods, child.count
+    found: list[Child] = []
     for key, hook, spot, ends in hooks_of(walk, call, place):
-        inside = replace(at, sure=False, on_exit=at.on_exit or key == EXIT)
-        called = f"{name}.{'onExit' if key == EXIT else f'hook-{key}'}"
-        if key != EXIT or text_of(hook.get("expression")):
+        called = f"{name}{'.' if name else ''}{'onExit' if key == EXIT else f'hook-{key}'}"
+        is_open = key != EXIT or bool(text_of(hook.get("expression")))
+        if is_open:
             walk.found.conditional[called] = False
-        found = run_hook(walk, hook, inside, called, spot)
-        (after if ends else beside)[called] = found.tree
-        is_pods = is_pods and found.is_pods
-        count = None if count is None or found.count is None else count + found.count
-    if not beside and not after:
-        return child
-    tree = Dag({name: child.tree, **beside}) if beside else child.tree
-    if after:
-        tree = serial_tree(tree, Dag(after))
-        if child.is_daemon or any(call.get(each) for each in LOOPS):
-            # A daemon ends with its template, and the handlers of all copies need not live at once.
-            walk.found.at_most.append(f"the exit handler of {name} may never run beside all that it could")
-    return replace(child, tree=tree, is_pods=is_pods, count=count)
+        inside = replace(
+            at,
+            sure=at.sure and not name and not is_open,
+            is_exit=at.is_exit or (key == EXIT and not name),
+            on_exit=at.on_exit or key == EXIT,
+        )
+        found.append(run_hook(walk, hook, inside, called, spot))
+        (after if ends else beside)[called] = found[-1].tree
+    tree = Dag({name or "main": main, **beside}) if beside else main
+    return serial_tree(tree, Dag(after)) if after else tree, found, bool(after)
 
 
 def hooks_of(walk: Walk, call: Mapping[str, Any], place: Place) -> Iterator[tuple[str, Mapping[str, Any], Place, bool]]:

@@ -11,7 +11,17 @@ from typing import Any
 
 from gpuflow.core.errors import Finding, Where, fail
 from gpuflow.demands.model import ClaimDemand, UnseenPart
-from gpuflow.formats.kfp import VARIABLES, VOLUMES, Message, accelerator_of, amounts_of, snake
+from gpuflow.formats.kfp import (
+    CREATE_CLAIM,
+    DELETE_CLAIM,
+    VARIABLES,
+    VOLUMES,
+    Message,
+    accelerator_of,
+    amounts_of,
+    snake,
+)
+from gpuflow.pod.placement import PREFERRED_AFFINITY, REQUIRED_AFFINITY
 from gpuflow.pod.volumes import volume_name
 from gpuflow.quantity import Quantity
 from gpuflow.readers.kfp.values import WORKSPACE, KnownValue, OpenValue, Scope, Value, Values, substitute
@@ -207,10 +217,6 @@ FIELDS = (
 KNOWN_FIELDS = frozenset({*FIELDS, *(snake(name) for name in FIELDS)})
 IGNORED_FIELDS = ("podAffinity", "enabledSharedMemory")
 """What the message has and the driver never reads."""
-REQUIRED, PREFERRED = (
-    "requiredDuringSchedulingIgnoredDuringExecution",
-    "preferredDuringSchedulingIgnoredDuringExecution",
-)
 MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 
 
@@ -392,8 +398,8 @@ def _affinity(task: Task, settings: Message, made: BuiltPod) -> None:
     for each in settings.messages("nodeAffinity"):
         if "nodeAffinityJson" in each:
             whole = _structure(task, each, "nodeAffinityJson", made) or {}
-            required += _terms(task, each, (whole.get(REQUIRED) or {}), "nodeSelectorTerms")
-            preferred += _terms(task, each, whole, PREFERRED)
+            required += _terms(task, each, (whole.get(REQUIRED_AFFINITY) or {}), "nodeSelectorTerms")
+            preferred += _terms(task, each, whole, PREFERRED_AFFINITY)
             continue
         term = {
             name: [_requirement(one) for one in each.messages(name)] for name in ("matchExpressions", "matchFields")
@@ -403,8 +409,8 @@ def _affinity(task: Task, settings: Message, made: BuiltPod) -> None:
             preferred.append({"weight": each.integer("weight"), "preference": term})
         elif term:
             required.append(term)
-    node: dict[str, Any] = {REQUIRED: {"nodeSelectorTerms": required}} if required else {}
-    node |= {PREFERRED: preferred} if preferred else {}
+    node: dict[str, Any] = {REQUIRED_AFFINITY: {"nodeSelectorTerms": required}} if required else {}
+    node |= {PREFERRED_AFFINITY: preferred} if preferred else {}
     if node and made.on_pod["KUBERNETES_AFFINITY"]:
         made.pod["spec"]["affinity"] = {"nodeAffinity": node}
 
@@ -459,7 +465,6 @@ def _settings_error(task: Task, what: str, at: Message) -> Exception:
     return fail("GF730", f'task "{task.name}": {what}', where=at.where(), hint=hint)
 
 
-CREATE, DELETE = "argostub/createpvc", "argostub/deletepvc"
 MOST_CLAIMS = 1000
 
 
@@ -475,12 +480,12 @@ class Claims:
 
 def is_claim_task(executor: Message) -> bool:
     """Whether the driver does the work of a task itself (argocompiler/dag.go, dummyImages)."""
-    return executor.message("container").text("image") in (CREATE, DELETE)
+    return executor.message("container").text("image") in (CREATE_CLAIM, DELETE_CLAIM)
 
 
 def claims_of(path: str, task: Message, spec: Task, copies: int | None) -> Claims:
     """The claims that a task makes, one for each copy (driver/k8s.go, createPVC)."""
-    if spec.executor.message("container").text("image") == DELETE:
+    if spec.executor.message("container").text("image") == DELETE_CLAIM:
         return Claims(OpenValue("it is a claim that is gone"))
     given = task.message("inputs").message("parameters")
     inputs = spec.inputs

@@ -78,28 +78,12 @@ class Context:
         return f"{self.path}.{task}" if self.path else task
 
 
-@dataclass(frozen=True)
-class Drivers:
-    """How many driver pods a part of a run has."""
-
-    most: int | None = 0
-    least: int = 0
-
-    def __add__(self, other: Drivers) -> Drivers:
-        most = None if self.most is None or other.most is None else self.most + other.most
-        return Drivers(most, self.least + other.least)
-
-    def times(self, copies: int | None) -> Drivers:
-        most = 0 if self.most == 0 else None if self.most is None or copies is None else self.most * copies
-        return Drivers(most, self.least * (copies or 0))
-
-
 @dataclass
 class Part:
     """A task or a DAG, as it was read."""
 
     tree: Tree
-    drivers: Drivers = field(default_factory=Drivers)
+    drivers: DriverPods = field(default_factory=DriverPods)
     outputs: dict[str, Value] = field(default_factory=dict)
     uris: dict[str, str] = field(default_factory=dict)
     is_skipped: bool = False
@@ -180,7 +164,7 @@ class Tasks:
                 )
                 after = {need: [each for each in names if each != name] for need, names in after.items()}
             nodes[name] = inner.tree
-            part.drivers += inner.drivers if here.is_sure else replace(inner.drivers, least=0)
+            part.drivers += inner.drivers if here.is_sure else replace(inner.drivers, at_least=0)
             scope.outputs |= {(name, key): value for key, value in inner.outputs.items()}
             scope.output_uris |= {(name, key): uri for key, uri in inner.uris.items()}
         self._check_exits(before, at_end, after, around)
@@ -247,7 +231,7 @@ class Tasks:
         else:
             because = f"componentRef: groups are nested deeper than {MOST_DEPTH} levels, and are not read any further"
         self.unseen.append(UnseenPart(path, because, where))
-        return Part(EMPTY_LEAF, Drivers(None, 0))
+        return Part(EMPTY_LEAF, DriverPods(None, 0))
 
     def _parameter_loop(self, call: Call, around: Context) -> Part:
         path = around.name(call.name)
@@ -284,7 +268,7 @@ class Tasks:
         tree = Loop(path, body.tree, copies, limit if limit > 0 else None)
         if copies == 0:  # its driver finds that out
             return Part(Dag({"driver": self._engine_pod(path, call.task.where(), around), "items": tree}))
-        return Part(tree, body.drivers.times(number) + Drivers(1, 1))
+        return Part(tree, body.drivers.times(number) + DriverPods(1, 1))
 
     def body(self, call: Call, around: Context) -> Part:
         """What one copy of a task runs."""
@@ -292,7 +276,7 @@ class Tasks:
         if "dag" in call.component:
             inner = replace(around, path=path, components=(*around.components, component_name))
             part = self.dag(call.component, call.inputs, call.uris, inner)
-            part.drivers += Drivers(1, 1)
+            part.drivers += DriverPods(1, 1)
             return part
         label, executor = self.ir.executor(call.component, component_name)
         if "importer" in executor:
@@ -320,7 +304,7 @@ class Tasks:
         if gang is not None:
             return self._gang(path, task, around, made, words, gang)
         step = self._made_step(path, task, made, around, is_sure=around.is_sure and not is_cached)
-        return Part(Leaf(step.name, {}, 1), Drivers(1, 1))
+        return Part(Leaf(step.name, {}, 1), DriverPods(1, 1))
 
     def _made_step(self, path: str, task: Message, made: BuiltPod, around: Context, *, is_sure: bool) -> StepDemand:
         step = StepDemand(
@@ -359,7 +343,7 @@ class Tasks:
             own_sets = [each for each in sets if each.name != LAUNCHER]
             for when, pods in later_in(words, own_sets):
                 self.later.setdefault(when, {})[launcher.name] = (*pods, *sets[len(own_sets) :])
-        return Part(Leaf(launcher.name, {}, self.steps[-1].pods), Drivers(1, 1))
+        return Part(Leaf(launcher.name, {}, self.steps[-1].pods), DriverPods(1, 1))
 
     def _note(self, path: str, made: BuiltPod) -> None:
         self.unseen += made.hidden
@@ -490,7 +474,7 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
     whole = _root_part(ir, tasks, options) if task_count(ir) <= MOST_TASKS else _too_many_tasks(document, tasks)
     parts, facts = engine_of(options.site, options.engine), facts_of(options.engine)
     before = driver_pod(parts, facts)
-    drivers = whole.drivers + Drivers(1, 1)  # the run's own
+    drivers = whole.drivers + DriverPods(1, 1)  # the run's own
     return Demand(
         document.name,
         tuple(tasks.steps),
@@ -528,15 +512,14 @@ def _root_part(ir: Ir, tasks: Tasks, options: Options) -> Part:
 def _too_many_tasks(document: Document, tasks: Tasks) -> Part:
     because = f"root: the pipeline has more than {MOST_TASKS:,} tasks, and none of them is read"
     tasks.unseen.append(UnseenPart(document.name, because, document.where("root")))
-    return Part(Dag({}), Drivers(None, 0))
+    return Part(Dag({}), DriverPods(None, 0))
 
 
-def _driver_pods(drivers: Drivers, tasks: Tasks) -> DriverPods:
-    because = None
-    if drivers.most is None:
-        because = next((each.because for each in tasks.unseen if each.resource is None), None)
-        because = because or "how many copies a loop has is only known in the run"
-    return DriverPods(drivers.most, drivers.least, because)
+def _driver_pods(drivers: DriverPods, tasks: Tasks) -> DriverPods:
+    if drivers.at_most is not None:
+        return drivers
+    because = next((each.because for each in tasks.unseen if each.resource is None), None)
+    return replace(drivers, because=because or "how many copies a loop has is only known in the run")
 
 
 def _workspace(ir: Ir) -> tuple[ClaimDemand, ...]:

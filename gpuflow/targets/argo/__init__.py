@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpuflow.plan import Plan
+from gpuflow.pod.engine_containers import agent_spec
 from gpuflow.pod.launcher import site_gang_account
 from gpuflow.site import Site
-from gpuflow.targets.argo.alerts import AGENT_POD, alert_rules, sent_by_agent
+from gpuflow.targets.argo.alerts import alert_rules, sent_by_agent
 from gpuflow.targets.argo.facts import CAPABILITIES, FACTS, ArgoOptions
 from gpuflow.targets.argo.notes import RULES
 from gpuflow.targets.argo.refusals import BY_LAUNCHER, REFUSALS
@@ -52,7 +53,7 @@ class Argo(Target):
         return (compile_request(request), *(() if rules is None else (rules,)))
 
     def alert_pod(self, plan: Plan) -> dict[str, Any] | None:
-        return AGENT_POD if sent_by_agent(plan.pipeline, plan.site) else None
+        return {"metadata": {}, "spec": agent_spec()} if sent_by_agent(plan.pipeline, plan.site) else None
 
     def gang_account(self, site: Site, namespace: str | None, accounts: Sequence[str] | None) -> list[dict[str, Any]]:
         return site_gang_account(site, namespace, reports=site.engine(FACTS.name).executor is None)

@@ -23,7 +23,6 @@ from gpuflow.core.emit import emit
 from gpuflow.core.errors import Finding, Problem, rule
 from gpuflow.core.printable import comment
 from gpuflow.pod.build import LABEL
-from gpuflow.pod.engine_containers import RESTRICTED
 from gpuflow.pod.launcher import role_and_binding
 from gpuflow.runtime.base.outcomes import EXIT_FINAL
 from gpuflow.site import Site
@@ -36,7 +35,7 @@ from gpuflow.targets.argo.references import RUN_TIME
 from gpuflow.targets.argo.retries import NODE_LOSS_MESSAGES
 from gpuflow.targets.argo.shared_templates import Names
 from gpuflow.targets.capabilities import refusal
-from gpuflow.targets.refusals import NO_ALERTS_HINT, alerts_with_places, endless_waits
+from gpuflow.targets.refusals import alerts_with_places, endless_waits, lacking_alerts
 from gpuflow.targets.target import Artifact, Request, header
 
 CHANNELS = ("slack", "webhook")
@@ -46,21 +45,6 @@ STATUS: dict[tuple[str, ...], str] = {
     ("failure",): "{{workflow.status}} != Succeeded",
     ("success",): "{{workflow.status}} == Succeeded",
 }
-AGENT_POD: dict[str, Any] = {
-    "metadata": {},
-    "spec": {
-        kind: [
-            {
-                "name": name,
-                "image": "engine",
-                "resources": {"requests": {"cpu": "10m", "memory": "64M"}, "limits": {"cpu": "100m", "memory": "256M"}},
-                **RESTRICTED,
-            }
-        ]
-        for kind, name in (("initContainers", "init"), ("containers", "main"))
-    },
-}
-"""The agent, as createAgentPod makes it (agent.go, 4.0.2) where ARGO_AGENT_CPU_LIMIT and _MEMORY_LIMIT are not set."""
 _UNREADABLE = r"(^|[^\\])((?:\\\\)*)\\(?:x7f|U[0-9a-f]{8})"
 """What a Go string writes in a way that JSON cannot read."""
 
@@ -131,10 +115,7 @@ def _post(sender: str, alert: Alert) -> dict[str, Any]:
 @refusal("GF383", optional=True)
 def alert_refusals(request: Request) -> Iterator[Problem]:
     """Alerts that need a Secret where Argo cannot put one."""
-    for alert, where in alerts_with_places(request.pipeline, request.site):
-        if alert.channel in CHANNELS and (lacking := _lacks(alert)):
-            text, hint = lacking
-            yield Problem(f"notify.{alert.channel}: {text}", where, f"{hint}; {NO_ALERTS_HINT}")
+    return lacking_alerts(request.pipeline, request.site, CHANNELS, _lacks)
 
 
 @rule("GF384", "GF385")

@@ -18,11 +18,12 @@ from gpuflow.spec.engine_options.argo import (
     ArgoWorkflow,
     Metric,
     PodGC,
-    PodMetadata,
     Ttl,
     WorkflowHook,
     WorkflowSecurity,
 )
+from gpuflow.spec.kubernetes_fields import camel_case
+from gpuflow.spec.model import Model
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.targets.argo.facts import FACTS
@@ -64,8 +65,8 @@ def workflow_fields(pipeline: Pipeline, ours: Sequence[dict[str, Any]] = ()) -> 
     return {
         "archiveLogs": words.archive_logs,
         "priority": words.priority,
-        "podMetadata": _metadata(words.pod_metadata),
-        "securityContext": _security(words.security_context),
+        "podMetadata": _fields(words.pod_metadata) if words.pod_metadata else None,
+        "securityContext": _security(words.security_context) if words.security_context else None,
         "hooks": {name: _hook(hook) for name, hook in words.hooks.items()},
         "metrics": _metrics(words.metrics, ours),
     }
@@ -87,34 +88,21 @@ def template_fields(step: Step) -> dict[str, Any]:
     return {"archiveLocation": {"archiveLogs": logs} if logs is not None else None, "metrics": _metrics(words.metrics)}
 
 
-def _metadata(given: PodMetadata | None) -> dict[str, Any] | None:
-    if given is None:
-        return None
-    return {key: dict(value) for key in ("labels", "annotations") if (value := getattr(given, key))}
+def _fields(said: Model, **otherwise: Any) -> dict[str, Any]:
+    """What is said, under Argo's names. `otherwise`: what Argo spells in another way, by our names."""
+    values = {**dict(said), **otherwise}
+    return {camel_case(name): value for name, value in values.items() if value is not None and value != {}}
 
 
-def _security(given: WorkflowSecurity | None) -> dict[str, Any] | None:
-    if given is None:
-        return None
-    named = {
-        "runAsUser": given.run_as_user,
-        "runAsGroup": given.run_as_group,
-        "fsGroup": given.fs_group,
-        "runAsNonRoot": given.run_as_non_root,
-        "seccompProfile": {"type": given.seccomp_profile} if given.seccomp_profile else None,
-    }
-    return {key: value for key, value in named.items() if value is not None}
+def _security(given: WorkflowSecurity) -> dict[str, Any]:
+    profile = given.seccomp_profile
+    return _fields(given, seccomp_profile={"type": profile} if profile else None)
 
 
 def _hook(hook: WorkflowHook) -> dict[str, Any]:
-    where = hook.template_ref
-    reference: dict[str, Any] = {"name": where.name, "template": where.template}
-    if where.cluster_scope:
-        reference["clusterScope"] = True
-    made: dict[str, Any] = {"expression": hook.expression, "templateRef": reference}
-    if hook.arguments:
-        made["arguments"] = {"parameters": [{"name": name, "value": value} for name, value in hook.arguments.items()]}
-    return made
+    handed = [{"name": name, "value": value} for name, value in hook.arguments.items()]
+    reference = _fields(hook.template_ref, cluster_scope=hook.template_ref.cluster_scope or None)
+    return _fields(hook, template_ref=reference, arguments={"parameters": handed} if handed else None)
 
 
 def _metrics(metrics: Sequence[Metric], ours: Sequence[dict[str, Any]] = ()) -> dict[str, Any] | None:
@@ -123,22 +111,15 @@ def _metrics(metrics: Sequence[Metric], ours: Sequence[dict[str, Any]] = ()) -> 
 
 
 def _metric(metric: Metric) -> dict[str, Any]:
-    made: dict[str, Any] = {"name": metric.name, "help": metric.help}
-    if metric.labels:
-        made["labels"] = [{"key": key, "value": value} for key, value in metric.labels.items()]
-    if metric.when is not None:
-        made["when"] = metric.when
-    if metric.counter is not None:
-        made["counter"] = {"value": metric.counter}
-    if metric.gauge is not None:
-        gauge = metric.gauge
+    histogram = metric.histogram
+    return _fields(
+        metric,
+        labels=[{"key": key, "value": value} for key, value in metric.labels.items()] or None,
+        counter=None if metric.counter is None else {"value": metric.counter},
         # Argo requires `realtime` (MetricsTypes in workflow_types.go, 4.0.2).
-        made["gauge"] = {"value": gauge.value, "realtime": gauge.realtime}
-        if gauge.operation is not None:
-            made["gauge"]["operation"] = gauge.operation
-    if metric.histogram is not None:
-        made["histogram"] = {"value": metric.histogram.value, "buckets": list(metric.histogram.buckets)}
-    return made
+        gauge=None if metric.gauge is None else _fields(metric.gauge),
+        histogram=None if histogram is None else _fields(histogram, buckets=list(histogram.buckets)),
+    )
 
 
 def run_defaults(pipeline: Pipeline, site: Site) -> dict[str, Any]:

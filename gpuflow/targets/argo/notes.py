@@ -29,35 +29,11 @@ def shares_one_count(each: PlannedStep) -> bool:
     return bool(retry and retry.failures and retry.interruptions) and not each.supervision.counts_budgets
 
 
-def has_no_account(each: PlannedStep) -> bool:
-    """Whether the step is a gang and no service account may create it."""
-    return each.step.gang is not None and each.site.gangs.service_account is None
-
-
 def leaves_spot_early(each: PlannedStep) -> bool:
     """Failures count towards falling back as well."""
     if each.step.gang is not None:
         return False  # its launcher tells them apart
     return falls_back(each.step) and bool(each.step.retry and each.step.retry.after_failures)
-
-
-def never_leaves_spot(each: PlannedStep) -> bool:
-    """More interruptions are asked for than the budgets allow."""
-    return bool(each.step.spot and each.step.spot.fallback_after) and not falls_back(each.step)
-
-
-def ends_when_drained(each: PlannedStep) -> bool:
-    """A budget for failures alone."""
-    return bool(each.step.retry and each.step.retry.failures and not each.step.retry.interruptions)
-
-
-def fills_the_node(each: PlannedStep) -> bool:
-    """Checkpoints on the node's disk, of any size."""
-    return saves_to_scratch(each.step) and scratch_size(each.step) is None
-
-
-def has_no_memory_to_grow(each: PlannedStep) -> bool:
-    return bool(each.step.retry and each.step.retry.more_memory) and each.step.memory is None
 
 
 def ranks_may_launch(each: PlannedStep) -> bool:
@@ -75,7 +51,7 @@ NOTES: tuple[tuple[str, str, Applies, str, str], ...] = (
     (
         "GF379",
         "gang",
-        has_no_account,
+        lambda each: each.step.gang is not None and each.site.gangs.service_account is None,
         "the pod that looks after the gang must be allowed to create JobSets, and the site names no account for it",
         "set gangs.service_account in the site, and apply what gpuflow site gang prints",
     ),
@@ -89,14 +65,14 @@ NOTES: tuple[tuple[str, str, Applies, str, str], ...] = (
     (
         "GF324",
         "retry",
-        ends_when_drained,
+        lambda each: bool(each.step.retry and each.step.retry.failures and not each.step.retry.interruptions),
         "retry has a budget for failures alone, so a drained, preempted or lost node ends the step",
         "write retry: N to start again whatever ended the step, or add interruptions: N",
     ),
     (
         "GF322",
         "checkpoint",
-        fills_the_node,
+        lambda each: saves_to_scratch(each.step) and scratch_size(each.step) is None,
         "checkpoints are written to the node's disk, and nothing limits how much they take",
         "give checkpoint.scratch, a bit more than two checkpoints: 50Gi",
     ),
@@ -118,14 +94,14 @@ NOTES: tuple[tuple[str, str, Applies, str, str], ...] = (
     (
         "GF305",
         "spot",
-        never_leaves_spot,
+        lambda each: bool(each.step.spot and each.step.spot.fallback_after) and not falls_back(each.step),
         "fallback_after is never reached: retry allows fewer attempts",
         "let retry allow at least fallback_after attempts more",
     ),
     (
         "GF305",
         "retry",
-        has_no_memory_to_grow,
+        lambda each: bool(each.step.retry and each.step.retry.more_memory) and each.step.memory is None,
         "more_memory has no effect: the step does not say how much memory it starts with",
         "give the step memory",
     ),

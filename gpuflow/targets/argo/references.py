@@ -220,13 +220,13 @@ def safe_value(value: str) -> str:
 class Inputs:
     """Spells references as template inputs, and remembers which were used."""
 
-    def __init__(self, facts: RunFacts | None = None) -> None:
+    def __init__(self, facts: RunFacts | None = None, name_of: Callable[[Ref], str] = input_name) -> None:
         self.used: dict[str, Ref] = {}
         self.dates: dict[str, None] = {}
         """The expressions of the run's dates, in the order they were used."""
         self.is_retried = False
         """Whether Argo counts the attempts of the template."""
-        self._facts = facts or RunFacts()
+        self._facts, self._name_of = facts or RunFacts(), name_of
 
     def literal(self, text: str) -> str:
         return without_tags(text)
@@ -234,8 +234,9 @@ class Inputs:
     def reference(self, ref: Ref) -> str:
         if isinstance(ref, RunRef):
             return self._fact(ref)
-        self.used[input_name(ref)] = ref
-        return f"{{{{inputs.parameters.{input_name(ref)}}}}}"
+        name = self._name_of(ref)
+        self.used[name] = ref
+        return f"{{{{inputs.parameters.{name}}}}}"
 
     def _fact(self, ref: RunRef) -> str:
         if ref.field == "attempt":  # the first one is 0 to Argo, and without retries it does not count

@@ -12,7 +12,7 @@ from typing import Final
 from gpuflow.core.errors import Finding, GpuflowError, Problem, Where
 from gpuflow.plan import PlannedStep
 from gpuflow.pod.build import made_pod
-from gpuflow.pod.gang_kinds import Refusal, refusals_of
+from gpuflow.pod.gang_kinds import Refusal, claims_of_the_run, refusals_of
 from gpuflow.spec.engine_options.base import EngineOptions
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
@@ -53,14 +53,7 @@ def _refusals(step: Step, kind: str) -> Iterator[Refusal]:
             # Argo would fill in how often it started the launcher.
             hint = "let the program read $GPUFLOW_ATTEMPT"
             yield tuple(map(str, place[:1])), "the attempts of a gang are not Argo's: {run: attempt} is not known", hint
-    for path, volume in step.volumes.items():
-        if volume.new_claim is not None:
-            hint = "use a claim that is there before the run"
-            yield (
-                ("volumes", path),
-                f'Argo mounts "{volume.new_claim}", which it makes for the run, in its own pods',
-                hint,
-            )
+    yield from claims_of_the_run(step, "Argo")
 
 
 FIELDS_ARGO_NEVER_SEES = {"command", "args", "script", "for_each", "when", "pipeline", "params", "description"}

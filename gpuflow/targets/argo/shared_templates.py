@@ -94,49 +94,39 @@ class Shape:
     slots: Mapping[Slot, str]
 
 
+CONTAINERS = ("container", "initContainers", "sidecars")
+
+
 def shape_of(template: Template) -> Shape:
     """The template's open texts, and the rest of it as one comparable value."""
-    slots: dict[Slot, str] = {}
-    skeleton = {key: value for key, value in template.items() if key not in ("name", "inputs")}
+    slots = {slot: text for slot, text in _texts(template) if _is_open(text)}
+    rest = fill_slots(template, dict.fromkeys(slots))
+    skeleton = {key: value for key, value in rest.items() if key not in ("name", "inputs")}
     inputs = template.get("inputs", {})
     # An input with nothing but a name is known by where it is used.
     skeleton["inputs"] = [[entry for entry in inputs.get("parameters", []) if len(entry) > 1], inputs.get("artifacts")]
-    labels = template.get("metadata", {}).get("labels", {})
-    if STEP_LABEL in labels and _is_open(labels[STEP_LABEL]):
-        slots[Slot("label")] = labels[STEP_LABEL]
-        skeleton["metadata"] = {**template["metadata"], "labels": {**labels, STEP_LABEL: None}}
-    for field in ("container", "initContainers", "sidecars"):
-        if field in template:
-            skeleton[field] = [_extract_texts(container, slots) for container in _containers(template[field])]
     # A text of a type of its own is the same text in JSON.
     content = content_of(skeleton) or content_of(json.loads(json.dumps(skeleton)))
     assert content is not None  # JSON is plain data
     return Shape(template, content, slots)
 
 
+def _texts(template: Template) -> Iterator[tuple[Slot, str]]:
+    """Every text that has a slot."""
+    labels = template.get("metadata", {}).get("labels", {})
+    if STEP_LABEL in labels:
+        yield Slot("label"), labels[STEP_LABEL]
+    for container in (each for field in CONTAINERS for each in _containers(template.get(field, []))):
+        name = container.get("name", "")
+        for index, word in enumerate(container.get("command", ())):
+            yield Slot("command", name, index), word
+        for entry in container.get("env", ()):
+            if "value" in entry:
+                yield Slot("env", name, entry["name"]), entry["value"]
+
+
 def _containers(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def _extract_texts(container: Mapping[str, Any], slots: dict[Slot, str]) -> dict[str, Any]:
-    """The container without its open texts, which go into `slots`."""
-    name = container.get("name", "")
-    bare = dict(container)
-    if "command" in container:
-        words: list[Any] = list(container["command"])
-        for index, word in enumerate(words):
-            if _is_open(word):
-                slots[Slot("command", name, index)] = word
-                words[index] = None
-        bare["command"] = words
-    if "env" in container:
-        variables: list[Any] = list(container["env"])
-        for index, entry in enumerate(variables):
-            if "value" in entry and _is_open(entry["value"]):
-                slots[Slot("env", name, entry["name"])] = entry["value"]
-                variables[index] = {"name": entry["name"]}
-        bare["env"] = variables
-    return bare
 
 
 def _is_open(text: str) -> bool:
@@ -146,20 +136,20 @@ def _is_open(text: str) -> bool:
     return "{{" not in text or all(tag.startswith(("inputs.parameters.", "workflow.")) for tag in _TAG.findall(text))
 
 
-def fill_slots(template: Template, texts: Mapping[Slot, str]) -> Template:
+def fill_slots(template: Template, texts: Mapping[Slot, str | None]) -> Template:
     """The template with other texts in some of its slots."""
     result = dict(template)
     if Slot("label") in texts:
         labels = {**template["metadata"]["labels"], STEP_LABEL: texts[Slot("label")]}
         result["metadata"] = {**template["metadata"], "labels": labels}
-    for field in ("container", "initContainers", "sidecars"):
+    for field in CONTAINERS:
         if field in template:
             parts = [_filled_container(container, texts) for container in _containers(template[field])]
             result[field] = parts if isinstance(template[field], list) else parts[0]
     return result
 
 
-def _filled_container(container: Mapping[str, Any], texts: Mapping[Slot, str]) -> dict[str, Any]:
+def _filled_container(container: Mapping[str, Any], texts: Mapping[Slot, str | None]) -> dict[str, Any]:
     name = container.get("name", "")
     result = dict(container)
     if "command" in container:

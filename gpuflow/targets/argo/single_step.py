@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from gpuflow.core.errors import GpuflowError, fail
@@ -35,20 +35,6 @@ _TAG = re.compile(r"(\{\{(?!\{)(?:(?!\{\{).)*?\}\})", re.DOTALL)
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Keywords(Inputs):
-    """Spells references as the template's inputs, under the names that its callers use."""
-
-    def __init__(self, names: Mapping[Ref, str]) -> None:
-        super().__init__()
-        self._names = names
-
-    def reference(self, ref: Ref) -> str:
-        if isinstance(ref, RunRef):
-            return super().reference(ref)
-        self.used[self._names[ref]] = ref
-        return f"{{{{inputs.parameters.{self._names[ref]}}}}}"
-
-
 def standalone_template(step: Step, site: Site, name: str) -> dict[str, Any]:
     """The step's template. Raises for what Argo cannot express, and for flow, which the workflow's author writes."""
     refuse_unfit(name, step, FLOW, "claim and volume_claim_templates of the workflow")
@@ -63,7 +49,7 @@ def standalone_template(step: Step, site: Site, name: str) -> dict[str, Any]:
     missing += step_findings(planned)
     if missing:
         raise GpuflowError(missing)
-    inputs = Keywords(names)
+    inputs = Inputs(name_of=names.__getitem__)
     template = step_template(planned, name, inputs=inputs, within=_call_identity(names.values()))[0]
     if planned.supervision.keeps_state:  # whoever calls the template by its name alone is its only caller
         given = template["inputs"]["parameters"]

@@ -23,7 +23,7 @@ from gpuflow.core.errors import Finding, Where, did_you_mean, fail
 from gpuflow.core.printable import comment
 from gpuflow.plan import Plan
 from gpuflow.pod.build import LABEL
-from gpuflow.pod.volumes import run_claim_volume
+from gpuflow.pod.volumes import run_claim_spec, run_claim_volume
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.argo.alerts import run_metrics, sent_by_agent
@@ -209,7 +209,10 @@ def _workflow_spec(request: Request) -> dict[str, Any]:
         "activeDeadlineSeconds": pipeline.deadline.seconds if pipeline.deadline else None,
         **run_defaults(pipeline, request.site),
         **workflow_fields(pipeline, run_metrics(pipeline, request.site)),
-        "volumeClaimTemplates": _claims(pipeline),
+        "volumeClaimTemplates": [
+            {"metadata": {"name": run_claim_volume(name)}, "spec": run_claim_spec(claim)}
+            for name, claim in pipeline.claims.items()
+        ],
         "volumeClaimGC": {"strategy": "OnWorkflowCompletion"} if pipeline.claims else None,
         "templates": share_templates(templates.found, (MAIN, EXIT)),
     }
@@ -228,16 +231,6 @@ def _arguments(pipeline: Pipeline) -> dict[str, Any] | None:
             entry["description"] = param.description
         parameters.append(entry)
     return {"parameters": parameters} if parameters else None
-
-
-def _claims(pipeline: Pipeline) -> list[dict[str, Any]]:
-    claims = []
-    for name, claim in pipeline.claims.items():
-        spec: dict[str, Any] = {"accessModes": [claim.access], "resources": {"requests": {"storage": str(claim.size)}}}
-        if claim.storage_class is not None:
-            spec["storageClassName"] = claim.storage_class
-        claims.append({"metadata": {"name": run_claim_volume(name)}, "spec": spec})
-    return claims
 
 
 def _cron_spec(request: Request, spec: dict[str, Any], of_runs: dict[str, Any]) -> dict[str, Any]:

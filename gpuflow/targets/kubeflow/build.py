@@ -151,7 +151,7 @@ def loops(step: Step, builder: Builder) -> list[Loop]:
         return []
     fixed = {name: _fixed_items(source) for name, source in step.for_each.items()}
     if len(fixed) == 1 or any(items is None for items in fixed.values()):
-        return _limit_loops(_nested_loops(step, fixed, builder), step.parallel)
+        return _nested_loops(step, fixed, builder)
     lists = {name: items for name, items in fixed.items() if items is not None}
     rows = [dict(zip(lists, row, strict=True)) for row in itertools.product(*lists.values())]
     item = builder.names.group("pipelinechannel--loop-item-param", set())
@@ -166,7 +166,10 @@ def _fixed_items(source: Any) -> list[Any] | None:
 
 
 def _nested_loops(step: Step, fixed: dict[str, list[Any] | None], builder: Builder) -> list[Loop]:
-    """One loop per variable. Two variables over the same list have an item each, where kfp's compiler mixes them up."""
+    """One loop per variable. Two variables over the same list have an item each, where kfp's compiler mixes them up.
+
+    KFP limits each loop by itself: the outermost gets the limit, those inside run one item at a time.
+    """
     made: list[Loop] = []
     for name, source in (step.for_each or {}).items():
         items, ref = fixed[name], ItemRef(name)
@@ -176,7 +179,8 @@ def _nested_loops(step: Step, fixed: dict[str, list[Any] | None], builder: Build
             own = builder.names.group("pipelinechannel--loop-item-param", set())
         type_ = _found_type(ref, step) if items is None else items_type(items)
         raw = None if items is None else json.dumps(items, sort_keys=True)
-        made.append(Loop({ref: Item(own, type_)}, raw, source if items is None else None, None))
+        limit = 1 if made and step.parallel is not None else step.parallel
+        made.append(Loop({ref: Item(own, type_)}, raw, source if items is None else None, limit))
     return made
 
 
@@ -186,11 +190,6 @@ def _found_type(ref: ItemRef, step: Step) -> Type:
         return STRING
     types = param_types(step.pipeline, wanted_types(step.pipeline, {}))
     return next((types[name] for name, value in step.params.items() if value == ref), STRING)
-
-
-def _limit_loops(made: list[Loop], limit: int | None) -> list[Loop]:
-    """KFP limits each loop by itself: the outermost gets the limit, those inside run one item at a time."""
-    return made if limit is None else [replace(loop, limit=1 if loop is not made[0] else limit) for loop in made]
 
 
 def in_loop(builder: Builder, task: Task, loop: Loop, around: Items) -> Task:

@@ -51,16 +51,12 @@ def task_options(step: Step) -> KubeflowTask:
     return (step.engines and step.engines.kubeflow) or _NO_OPTIONS
 
 
-def cache_key_of(step: Step) -> str | None:
-    """The key under which the step's results are found again, where the step itself says it."""
-    key = task_options(step).cache_key
-    return for_driver(key) if step.cache and key else None
-
-
 def caching_options(step: Step) -> dict[str, Any]:
     """Whether the step's results are used again, and under which key (CachingOptions of the IR)."""
-    key = cache_key_of(step)
-    return {**({"enableCache": True} if step.cache else {}), **({} if key is None else {"cacheKey": key})}
+    if not step.cache:
+        return {}
+    key = task_options(step).cache_key
+    return {"enableCache": True, **({"cacheKey": for_driver(key)} if key else {})}
 
 
 TASK_PLACEHOLDER = "{{$}}"

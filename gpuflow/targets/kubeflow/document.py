@@ -25,6 +25,7 @@ from gpuflow.core.emit import emit_all
 from gpuflow.core.errors import Finding, GpuflowError, fail
 from gpuflow.core.printable import comment
 from gpuflow.core.version import __version__
+from gpuflow.formats.kfp import AT_THE_END, CREATE_CLAIM, DELETE_CLAIM
 from gpuflow.graph.order import order
 from gpuflow.plan import plan_of
 from gpuflow.spec.expression import Expression, Logic
@@ -35,7 +36,7 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef
 from gpuflow.targets.kubeflow.build import Builder, component, component_task, parameters_of
 from gpuflow.targets.kubeflow.client_calls import client_line, run_calls
-from gpuflow.targets.kubeflow.containers import RUN_AS_IT_IS, caching_options, pipeline_options
+from gpuflow.targets.kubeflow.containers import RUN_AS_IT_IS, pipeline_options
 from gpuflow.targets.kubeflow.dag import (
     EMPTY,
     LIST,
@@ -99,11 +100,6 @@ def _conjunction(conditions: list[Expression]) -> Expression | None:
     return Logic("and", tuple(conditions)) if len(conditions) > 1 else conditions[0] if conditions else None
 
 
-CREATE, DELETE = "argostub/createpvc", "argostub/deletepvc"
-"""Images that never run: KFP's driver does their work itself."""
-_AT_THE_END = "ALL_UPSTREAM_TASKS_COMPLETED"
-
-
 def root(builder: Builder) -> Dag:
     """The pipeline's own DAG. The pipeline's outputs are produced in it, whatever stands around their steps."""
     pipeline, dag = builder.pipeline, Dag(direct=True)
@@ -137,7 +133,7 @@ def _add_exit_handler(builder: Builder, dag: Dag) -> None:
     exits = builder.pipeline.exit
     simple = len(exits) == 1 and not builder.pipeline.claims and builder.steps[next(iter(exits))].when is None
     task = builder.step_task(next(iter(exits)), dag) if simple else _exits(builder, handler.name)
-    task.spec["triggerPolicy"] = {**task.spec.get("triggerPolicy", {}), "strategy": _AT_THE_END}
+    task.spec["triggerPolicy"] = {**task.spec.get("triggerPolicy", {}), "strategy": AT_THE_END}
     dag.add(task, [handler.name])
 
 
@@ -171,7 +167,7 @@ def _exits(builder: Builder, handler: str) -> Task:
                 mounts[volume.new_claim].append(task.name)
     for claim, users in mounts.items():
         wants: dict[str, Input] = {"pvc_name": (ClaimRef(claim), STRING)}
-        inner.add(_image_task(builder, release_task(claim), DELETE, wants, {}), users)
+        inner.add(_image_task(builder, release_task(claim), DELETE_CLAIM, wants, {}), users)
     return _group(builder, "exit", inner)
 
 
@@ -219,7 +215,7 @@ def _create(builder: Builder, name: str, claim: RunClaim) -> Task:
         "size": (Constant(str(claim.size)), STRING),
         "storage_class_name": (Constant(claim.storage_class), STRING),
     }
-    return _image_task(builder, claim_task(name), CREATE, wants, {"name": STRING})
+    return _image_task(builder, claim_task(name), CREATE_CLAIM, wants, {"name": STRING})
 
 
 def _image_task(builder: Builder, name: str, image: str, wants: dict[str, Input], outputs: dict[str, Type]) -> Task:
@@ -300,9 +296,7 @@ def _about(pipeline: Pipeline) -> Data:
 def _root(pipeline: Pipeline, made: StepMessages, given: Data, outputs: Mapping[str, AnyType]) -> Data:
     """The component as the only task, so that the file runs by itself."""
     body, name = Dag(direct=True), pipeline.name
-    task = Task(name, component_task(name, cached=caching_options(made.step)))
-    if made.settings.policy is not None:
-        task.spec["retryPolicy"] = made.settings.policy
+    task = Task(name, {**component_task(name), **made.settings.task})
     for key in pipeline.params:
         task.give("parameters", key, {"componentInputParameter": key})
     for key, value in made.known.items():

@@ -40,7 +40,7 @@ from gpuflow.spec.text import OutputRef, RunRef
 from gpuflow.targets.capabilities import refusal
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.references import StatusRef, channel_name, input_name
-from gpuflow.targets.refusals import NO_ALERTS_HINT, alerts_with_places
+from gpuflow.targets.refusals import lacking_alerts
 
 CPU, MEMORY = "50m", FACTS.launcher_memory
 
@@ -253,10 +253,7 @@ def with_alerts(pipeline: Pipeline, site: Site) -> Pipeline:
 @refusal("GF383", optional=True)
 def alert_refusals(plan: Plan) -> Iterator[Problem]:
     """Alerts that lack an image to be sent from, or a Secret."""
-    for alert, where in alerts_with_places(plan.pipeline, plan.site):
-        lacking = _lacks(alert, plan.site) if alert.channel in CHANNELS else None
-        if lacking is not None:
-            yield Problem(f"notify.{alert.channel}: {lacking[0]}", where, f"{lacking[1]}; {NO_ALERTS_HINT}")
+    return lacking_alerts(plan.pipeline, plan.site, CHANNELS, lambda alert: _lacks(alert, plan.site))
 
 
 def _lacks(alert: Alert, site: Site) -> tuple[str, str] | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gpuflow.engines import EngineFacts
 from gpuflow.site import Site
 from gpuflow.targets.argo.facts import EXECUTOR, LAUNCHER_MEMORY, OBJECTS
-from gpuflow.targets.capabilities import Capabilities, NoSupport, PartialSupport, capabilities
+from gpuflow.targets.capabilities import Capabilities, Gap, NoSupport, PartialSupport, capabilities
 from gpuflow.targets.constructs import ENGINE_OPTIONS
 from gpuflow.targets.refusals import Version, version_at
 from gpuflow.targets.target import option
@@ -89,122 +89,97 @@ _WEBHOOK = "a mutating webhook that adds it to pods with the step's labels"
 
 _LATER_VERSION = "a later KFP does: engines.kubeflow.version in the site"
 
+_GAPS: dict[str, Gap] = {
+    "outputs_from": "not yet",
+    **dict.fromkeys(("notify.mail", "on_data", "security.privileged"), "never"),
+}
+"""Where it is not KFP alone that lacks something."""
 _CANNOT = {
-    "approval": NoSupport(
-        "upstream", "it has no step that waits for a person", "split the pipeline in two at this point"
-    ),
-    "approval.timeout": NoSupport("upstream", "it has no step that waits for a person", "split the pipeline in two"),
-    "device_claim": NoSupport(
-        "upstream",
+    "approval": ("it has no step that waits for a person", "split the pipeline in two at this point"),
+    "approval.timeout": ("it has no step that waits for a person", "split the pipeline in two"),
+    "device_claim": (
         "2.17 has no resource claims",
         "ask for the GPU as gpu: or mig: where the device plugin still serves it",
     ),
-    "env_from": NoSupport(
-        "upstream", "it takes single keys only", "list each key under env: {NAME: {secret: …, key: …}}"
-    ),
-    "ephemeral_storage": NoSupport(
-        "upstream",
+    "env_from": ("it takes single keys only", "list each key under env: {NAME: {secret: …, key: …}}"),
+    "ephemeral_storage": (
         "it has no request for local disk",
         "volumes: {/scratch: {empty_dir: 50Gi}}, or a LimitRange default",
     ),
-    "if_skipped.run": NoSupport(
-        "upstream",
+    "if_skipped.run": (
         "a task runs when all upstream tasks succeeded, or whatever their result, with nothing in between",
         "repeat the step under both conditions",
     ),
-    "init_containers": NoSupport(
-        "upstream",
+    "init_containers": (
         "2.17 adds no containers to a pod",
         f"make it a separate step that shares a volume; {_LATER_VERSION}",
     ),
-    "outputs_from": NoSupport(
-        "not yet",
+    "outputs_from": (
         "the program writes its outputs to /airflow/xcom/return.json, and KFP reads one file for each of them",
         "write each output to $GPUFLOW_OUTPUTS/<name>, and remove outputs_from",
     ),
-    "kubernetes.dns_config": NoSupport("upstream", "it has no dnsConfig", _WEBHOOK),
-    "kubernetes.dns_policy": NoSupport("upstream", "it has no dnsPolicy", _WEBHOOK),
-    "kubernetes.host_aliases": NoSupport("upstream", "it has no hostAliases", _WEBHOOK),
-    "kubernetes.host_ipc": NoSupport("upstream", "it has no hostIPC", "give the step shm:, which needs no hostIPC"),
-    "kubernetes.host_network": NoSupport("upstream", "it has no hostNetwork", _WEBHOOK),
-    "kubernetes.resources": NoSupport("upstream", "a task asks for one kind of device only", _WEBHOOK),
-    "kubernetes.runtime_class": NoSupport("upstream", "it has no runtimeClassName", _WEBHOOK),
-    "kubernetes.scheduler": NoSupport("upstream", "it has no schedulerName per task", _PATCH),
-    "notify.mail": NoSupport("never", "no pod of a run knows a mail server", "notify a webhook that sends mail"),
-    "kubernetes.topology_spread": NoSupport(
-        "upstream", "it has no topology spread", "spread by queue: one Kueue flavor per zone"
-    ),
-    "lifecycle": NoSupport("upstream", "it has no hooks", "let the program itself do it when it starts and on SIGTERM"),
-    "on_data.with_schedule": NoSupport(
-        "upstream",
+    "kubernetes.dns_config": ("it has no dnsConfig", _WEBHOOK),
+    "kubernetes.dns_policy": ("it has no dnsPolicy", _WEBHOOK),
+    "kubernetes.host_aliases": ("it has no hostAliases", _WEBHOOK),
+    "kubernetes.host_ipc": ("it has no hostIPC", "give the step shm:, which needs no hostIPC"),
+    "kubernetes.host_network": ("it has no hostNetwork", _WEBHOOK),
+    "kubernetes.resources": ("a task asks for one kind of device only", _WEBHOOK),
+    "kubernetes.runtime_class": ("it has no runtimeClassName", _WEBHOOK),
+    "kubernetes.scheduler": ("it has no schedulerName per task", _PATCH),
+    "notify.mail": ("no pod of a run knows a mail server", "notify a webhook that sends mail"),
+    "kubernetes.topology_spread": ("it has no topology spread", "spread by queue: one Kueue flavor per zone"),
+    "lifecycle": ("it has no hooks", "let the program itself do it when it starts and on SIGTERM"),
+    "on_data.with_schedule": (
         "it starts runs on a schedule or by hand",
         "keep the schedule, and start a run from the program that sees the data: client.run_pipeline",
     ),
-    "on_data": NoSupport(
-        "never",
+    "on_data": (
         "it starts runs on a schedule or by hand",
         "start a run from the program that sees the data: client.run_pipeline",
     ),
-    "parallel": NoSupport(
-        "upstream",
+    "parallel": (
         "it limits the items of one fan-out, not the pods of a run",
         "set parallel on the fan-outs, or use a Kueue queue",
     ),
-    "priority.pod": NoSupport(
-        "upstream", "it has no priorityClassName per task", f"priority: {{queue: …}} with Kueue, or {_PATCH}"
+    "priority.pod": ("it has no priorityClassName per task", f"priority: {{queue: …}} with Kueue, or {_PATCH}"),
+    "probes": ("it has no probes", "exit the process when it is unhealthy: a failed step is retried"),
+    "pipeline.deadline": ("it has no deadline for a sub-pipeline", "move it to the pipeline that uses it"),
+    "pipeline.timeout": ("a sub-pipeline has no timeout", "give timeouts to its steps"),
+    "queue_timeout": ("a pod waits as long as it must", "limit the whole run with deadline"),
+    "retry.more_memory": ("every attempt gets the same pod", "ask for the larger amount at once"),
+    "retry.other_node": ("every attempt gets the same pod", "keep bad nodes away with a taint"),
+    "run.attempt": (
+        "nothing tells a container which attempt it is",
+        "read $GPUFLOW_ATTEMPT in a step with a checkpoint",
     ),
-    "probes": NoSupport(
-        "upstream", "it has no probes", "exit the process when it is unhealthy: a failed step is retried"
-    ),
-    "pipeline.deadline": NoSupport(
-        "upstream", "it has no deadline for a sub-pipeline", "move it to the pipeline that uses it"
-    ),
-    "pipeline.timeout": NoSupport("upstream", "a sub-pipeline has no timeout", "give timeouts to its steps"),
-    "queue_timeout": NoSupport("upstream", "a pod waits as long as it must", "limit the whole run with deadline"),
-    "retry.more_memory": NoSupport("upstream", "every attempt gets the same pod", "ask for the larger amount at once"),
-    "retry.other_node": NoSupport("upstream", "every attempt gets the same pod", "keep bad nodes away with a taint"),
-    "run.attempt": NoSupport(
-        "upstream", "nothing tells a container which attempt it is", "read $GPUFLOW_ATTEMPT in a step with a checkpoint"
-    ),
-    "run.date": NoSupport("upstream", "it formats no dates", _FROM_TIME),
-    "run.format": NoSupport("upstream", "it formats no dates", _FROM_TIME),
-    "run.interval_start": NoSupport("upstream", _NO_TIME, _AS_PARAMETER),
-    "run.timezone": NoSupport("upstream", "it gives times in UTC", _FROM_TIME),
-    "schedule.replace": NoSupport("upstream", "a recurring run never ends the previous run", "concurrency: forbid"),
-    "schedule.timezone": NoSupport(
-        "upstream",
+    "run.date": ("it formats no dates", _FROM_TIME),
+    "run.format": ("it formats no dates", _FROM_TIME),
+    "run.interval_start": (_NO_TIME, _AS_PARAMETER),
+    "run.timezone": ("it gives times in UTC", _FROM_TIME),
+    "schedule.replace": ("a recurring run never ends the previous run", "concurrency: forbid"),
+    "schedule.timezone": (
         "its clock has one time zone for the whole installation",
         "write the cron in UTC, or let an administrator set CRON_SCHEDULE_TIMEZONE",
     ),
-    "security.add_capabilities": NoSupport(
-        "upstream", "its backend drops all capabilities", "run the step on another engine"
+    "security.add_capabilities": ("its backend drops all capabilities", "run the step on another engine"),
+    "security.privileged": ("its backend refuses privileged containers", "run the step on another engine"),
+    "security.read_only_root": ("it has no readOnlyRootFilesystem", _WEBHOOK),
+    "sidecars": ("2.17 adds no containers to a pod", f"start it inside the step's own container; {_LATER_VERSION}"),
+    "spot.fallback_after": ("every attempt gets the same pod", "add a second step with spot: never for the rest"),
+    "termination_grace": ("pods always get 30 s", "save within 30 s of SIGTERM"),
+    "topology.same": ("its backend never reads pod affinity", "kubernetes.node_selector with one zone or rack"),
+    "topology.spread": ("it has no topology spread", "spread by queue: one Kueue flavor per zone"),
+    "volumes.csi": ("it has no inline CSI volumes", _CLAIM),
+    "volumes.default_mode": (
+        "it mounts every file with the default mode",
+        "let the program copy the file and change its mode",
     ),
-    "security.privileged": NoSupport(
-        "never", "its backend refuses privileged containers", "run the step on another engine"
-    ),
-    "security.read_only_root": NoSupport("upstream", "it has no readOnlyRootFilesystem", _WEBHOOK),
-    "sidecars": NoSupport(
-        "upstream", "2.17 adds no containers to a pod", f"start it inside the step's own container; {_LATER_VERSION}"
-    ),
-    "spot.fallback_after": NoSupport(
-        "upstream", "every attempt gets the same pod", "add a second step with spot: never for the rest"
-    ),
-    "termination_grace": NoSupport("upstream", "pods always get 30 s", "save within 30 s of SIGTERM"),
-    "topology.same": NoSupport(
-        "upstream", "its backend never reads pod affinity", "kubernetes.node_selector with one zone or rack"
-    ),
-    "topology.spread": NoSupport("upstream", "it has no topology spread", "spread by queue: one Kueue flavor per zone"),
-    "volumes.csi": NoSupport("upstream", "it has no inline CSI volumes", _CLAIM),
-    "volumes.default_mode": NoSupport(
-        "upstream", "it mounts every file with the default mode", "let the program copy the file and change its mode"
-    ),
-    "volumes.host_path": NoSupport("upstream", "it mounts no folders of nodes", _CLAIM),
-    "volumes.items": NoSupport("upstream", "it mounts all keys, each under its own name", "use the keys as file names"),
-    "volumes.nfs": NoSupport("upstream", "it has no NFS volumes", _CLAIM),
-    "volumes.projected": NoSupport(
-        "upstream", "it has no projected volumes", "mount each Secret and ConfigMap at a path of its own"
-    ),
+    "volumes.host_path": ("it mounts no folders of nodes", _CLAIM),
+    "volumes.items": ("it mounts all keys, each under its own name", "use the keys as file names"),
+    "volumes.nfs": ("it has no NFS volumes", _CLAIM),
+    "volumes.projected": ("it has no projected volumes", "mount each Secret and ConfigMap at a path of its own"),
 }
+"""What KFP has not, and the way out."""
 
 _SENT_BY_POD = PartialSupport(
     "Kubeflow sends it from an exit task, a small pod of the run: where no pod can start, nobody is told. KFP "
@@ -285,7 +260,10 @@ _SUPPORTED_CONSTRUCTS = (
     "volumes.new_claim", "volumes.secret", "volumes.sub_path", "when", "when.item", "working_dir",
 )  # fmt: skip
 
-CAPABILITIES = capabilities(carried=(*ENGINE_OPTIONS, *_SUPPORTED_CONSTRUCTS), weaker=_PARTIAL_SUPPORT, cannot=_CANNOT)
+_NO_SUPPORT = {name: NoSupport(_GAPS.get(name, "upstream"), *words) for name, words in _CANNOT.items()}
+CAPABILITIES = capabilities(
+    carried=(*ENGINE_OPTIONS, *_SUPPORTED_CONSTRUCTS), weaker=_PARTIAL_SUPPORT, cannot=_NO_SUPPORT
+)
 
 
 def capabilities_at(site: Site) -> Capabilities:

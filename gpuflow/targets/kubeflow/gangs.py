@@ -13,7 +13,7 @@ from typing import Any
 from gpuflow.core.errors import Finding, rule
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod import Engine, pod_of
-from gpuflow.pod.gang_kinds import SPELLINGS, Refusal, refusals_of
+from gpuflow.pod.gang_kinds import SPELLINGS, Refusal, claims_of_the_run, refusals_of
 from gpuflow.pod.launcher import launcher_for
 from gpuflow.spec.step import Step
 from gpuflow.targets.capabilities import LATER_ATTEMPTS, named_steps, refusal
@@ -81,11 +81,7 @@ def _refusals(step: Step, kind: str) -> Iterator[Refusal]:
         if output.kind is not None:
             hint = "remove kind: steps that read the output get its address as before"
             yield ("outputs", name), f"the files of {name} are with rank 0, and KFP looks in the launcher's pod", hint
-    for path, volume in step.volumes.items():
-        if volume.new_claim is not None:
-            hint = "use a claim that is there before the run"
-            made = f'KFP mounts "{volume.new_claim}", which it makes for the run, in its own pods'
-            yield ("volumes", path), made, hint
+    yield from claims_of_the_run(step, "KFP")
 
 
 def _in_loop(each: PlannedStep) -> Iterator[Refusal]:

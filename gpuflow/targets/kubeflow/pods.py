@@ -35,11 +35,11 @@ def container_spec(main: dict[str, Any], *, outputs: StepOutputs = NO_OUTPUTS) -
 def _once(make: Callable[..., Data], *said: Any) -> Data:
     """What is made of plain data, one map for each content."""
     content = content_of(said)
-    return make(*said) if content is None else _made(make, content)
+    return make(*said) if content is None else _message_of(make, content)
 
 
 @lru_cache(maxsize=2048)
-def _made(make: Callable[..., Data], content: bytes) -> Data:
+def _message_of(make: Callable[..., Data], content: bytes) -> Data:
     return make(*data_of(content))
 
 
@@ -158,12 +158,10 @@ def _volumes(spec: Data, main: Data, claims: Mapping[str, Any]) -> dict[str, lis
         elif "ephemeral" in volume:
             field, template = "genericEphemeralVolume", volume["ephemeral"].get("volumeClaimTemplate", {})
             made = {"volumeName": volume["name"], "mountPath": path, **_template(template)}
-        elif "secret" in volume:
-            field, source = "secretAsVolume", volume["secret"]
-            made = {"mountPath": path, **_object_fields("secret", source["secretName"], source)}
-        elif "configMap" in volume:
-            field, source = "configMapAsVolume", volume["configMap"]
-            made = {"mountPath": path, **_object_fields("configMap", source["name"], source)}
+        elif kind := next((each for each in ("secret", "configMap") if each in volume), None):
+            field, source = f"{kind}AsVolume", volume[kind]
+            name = source["secretName" if kind == "secret" else "name"]
+            made = {"mountPath": path, **_object_fields(kind, name, source)}
         else:
             continue
         found.setdefault(field, []).append(made)

@@ -20,7 +20,7 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import RunRef
 from gpuflow.targets.capabilities import construct_losses, partial_support_notes
 from gpuflow.targets.kubeflow.build import ENGINE
-from gpuflow.targets.kubeflow.containers import cache_key_of, cached_settings, step_outputs, task_options
+from gpuflow.targets.kubeflow.containers import cached_settings, caching_options, step_outputs, task_options
 from gpuflow.targets.kubeflow.facts import FACTS, capabilities_at
 from gpuflow.targets.kubeflow.pods import container_spec, executor_config
 from gpuflow.targets.kubeflow.references import NODE_NAME, RUN_FACTS, Channel, KubeflowSpelling
@@ -53,11 +53,8 @@ class TaskSettings:
     """Its variables and resources (PipelineContainerSpec)."""
     config: dict[str, Any]
     """KubernetesExecutorConfig."""
-    policy: dict[str, Any] | None
-    """RetryPolicy, if it has one."""
-    caching: bool | None
-    """None: as the task has it."""
-    cache_key: str | None = None
+    task: dict[str, Any]
+    """What the IR says of the task itself: `retryPolicy`, and `cachingOptions`, unless the task keeps its own."""
     display_name: str | None = None
 
 
@@ -119,14 +116,9 @@ def step_messages(
     known = {facts[ref]: RUN_FACTS[ref.field] for ref in map(RunRef, RUN_FACTS) if ref in used}
     key = cached_settings(step, pod)
     known |= {} if key is None else {SETTINGS: key}
-    settings = TaskSettings(
-        container,
-        executor_config(pod, {}),
-        retry_policy(planned),
-        bool(step.cache),
-        cache_key_of(step),
-        task_options(step).display_name,
-    )
+    policy = retry_policy(planned)
+    task_fields = {"cachingOptions": caching_options(step), **({} if policy is None else {"retryPolicy": policy})}
+    settings = TaskSettings(container, executor_config(pod, {}), task_fields, task_options(step).display_name)
     weaker = (*partial_support_notes(pipeline, capabilities_at(site)), *retry_notes(plan, restarts))
     return StepMessages(name, step, settings, tuple(inputs.values()), known, weaker)
 
@@ -147,7 +139,7 @@ def apply_settings(task: dsl.PipelineTask, settings: TaskSettings) -> dsl.Pipeli
     for variable in settings.container.get("env", ()):
         task.set_env_variable(variable["name"], variable.get("value", ""))
     _resources(task, settings.container.get("resources", {}))
-    policy = settings.policy
+    policy, caching = settings.task.get("retryPolicy"), settings.task.get("cachingOptions")
     if policy is not None:
         task.set_retry(
             num_retries=policy["maxRetryCount"],
@@ -155,8 +147,8 @@ def apply_settings(task: dsl.PipelineTask, settings: TaskSettings) -> dsl.Pipeli
             backoff_factor=policy["backoffFactor"],
             backoff_max_duration=policy["backoffMaxDuration"],
         )
-    if settings.caching is not None:
-        task.set_caching_options(settings.caching, settings.cache_key)
+    if caching is not None:
+        task.set_caching_options(caching.get("enableCache", False), caching.get("cacheKey"))
     if settings.display_name:
         task.set_display_name(settings.display_name)
     config = get_existing_kubernetes_config_as_message(task)
