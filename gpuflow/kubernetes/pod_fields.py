@@ -182,6 +182,7 @@ class Field(NamedTuple):
     """By which key of its elements a list is merged."""
     is_set: bool = False
     """A list of texts that a patch adds to."""
+    is_required: bool = False
 
 
 @cache
@@ -201,9 +202,9 @@ def _read_fields(text: str) -> list[Field]:
     for entry in text.split(", "):
         match = _ENTRY.fullmatch(entry)
         assert match is not None, entry
-        name, _, opening, type_name, _, key, joined = match.groups()
+        name, required, opening, type_name, _, key, joined = match.groups()
         holds = {"[": "list", "{": "map"}.get(opening or "", "one")
-        found.append(Field(name, type_name or "text", holds, key, bool(joined)))
+        found.append(Field(name, type_name or "text", holds, key, bool(joined), bool(required)))
     return found
 
 

@@ -9,14 +9,15 @@ word of Kubernetes outside of a patch.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import PlainValidator, WithJsonSchema
 
 from gpuflow.core.errors import did_you_mean
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
-from gpuflow.kubernetes.pod_fields import Field, fields_of, places_of
+from gpuflow.kubernetes.pod_fields import SCALARS, Field, fields_of, places_of
 from gpuflow.kubernetes.strategic_merge import DELETE_FROM, DIRECTIVE, ELEMENT_ORDER, RETAIN_KEYS
 from gpuflow.quantity import Quantity
 from gpuflow.spec.model import Count, Model, Str, problem
@@ -26,35 +27,26 @@ from gpuflow.spec.params import plain_json
 Path = tuple[str | int, ...]
 TEXT, NUMBER = "text", "a whole number"
 _LABELS = ["In", "NotIn", "Exists", "DoesNotExist"]
-_SELECTOR = {"matchLabels": {"*": TEXT}, "matchExpressions": [{"key!": TEXT, "operator!": _LABELS, "values": [TEXT]}]}
-_REQUIREMENT = {"key!": TEXT, "operator!": [*_LABELS, "Gt", "Lt"], "values": [TEXT]}
-_NODE_TERM = {"matchExpressions": [_REQUIREMENT], "matchFields": [_REQUIREMENT]}
-_POD_TERM = {
-    "topologyKey!": TEXT,
-    "labelSelector": _SELECTOR,
-    "namespaceSelector": _SELECTOR,
-    "namespaces": [TEXT],
-    "matchLabelKeys": [TEXT],
-    "mismatchLabelKeys": [TEXT],
-}
-_REQUIRED_TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED_TERMS = "preferredDuringSchedulingIgnoredDuringExecution"
-_PODS = {_REQUIRED_TERMS: [_POD_TERM], _PREFERRED_TERMS: [{"weight!": NUMBER, "podAffinityTerm!": _POD_TERM}]}
-SHAPE: Mapping[str, Any] = {
-    "nodeAffinity": {
-        _REQUIRED_TERMS: {"nodeSelectorTerms!": [_NODE_TERM]},
-        _PREFERRED_TERMS: [{"weight!": NUMBER, "preference!": _NODE_TERM}],
-    },
-    "podAffinity": _PODS,
-    "podAntiAffinity": _PODS,
-}
-"""Keys, `!` where Kubernetes asks for them; a list of texts is a choice, of anything else a list of it."""
+_OPERATORS = {"LabelSelectorRequirement": _LABELS, "NodeSelectorRequirement": [*_LABELS, "Gt", "Lt"]}
+
+
+@cache
+def _shape_of(type_name: str) -> Any:
+    """Keys, `!` where Kubernetes asks for them; a list of texts is a choice, of anything else a list of it."""
+    if type_name in SCALARS:
+        return TEXT if type_name == "text" else NUMBER
+    shape: dict[str, Any] = {}
+    for name, field in fields_of(type_name).items():
+        inner = _OPERATORS[type_name] if name == "operator" else _shape_of(field.type)
+        holds = {"one": inner, "list": [inner], "map": {"*": inner}}
+        shape[f"{name}!" if field.is_required else name] = holds[field.holds]
+    return shape
 
 
 def affinity(value: dict[str, Any]) -> dict[str, Any]:
     """The affinity object as plain data. Raises for what Kubernetes has no place for."""
     data: dict[str, Any] = plain_json(value, ("affinity",))
-    _judge(data, SHAPE, ("affinity",), "affinity")
+    _judge(data, _shape_of("Affinity"), ("affinity",), "affinity")
     return data
 
 
