@@ -8,7 +8,7 @@ k8s.io/kubernetes/pkg/apis/core/validation, Kubernetes v1.36.3.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -192,6 +192,14 @@ RESOURCE_REFS: Final = (
 REQUIRED_OF_SOURCE: Final = {"nfs": ("server", "path"), "persistentVolumeClaim": ("claimName",), "csi": ("driver",)}
 
 
+def name_faults(field: str, name: str, faults_of: Callable[[str], Iterable[str]]) -> Iterator[FieldError]:
+    return (invalid(field, name, fault) for fault in faults_of(name))
+
+
+def missing_faults(holder: Body, place: str, *keys: str) -> Iterator[FieldError]:
+    return (required(f"{place}.{key}") for key in keys if not read_text(holder, key, place))
+
+
 def source_faults(volume: Body, field: str) -> Iterator[FieldError]:
     """What is wrong with where a volume comes from; one that names no source is an empty directory."""
     kinds = [kind for kind in (*FIRST_SOURCES, *fields_of("Volume")) if kind != "name" and volume.get(kind) is not None]
@@ -204,17 +212,13 @@ def source_faults(volume: Body, field: str) -> Iterator[FieldError]:
 
 
 def _faults_of_source(kind: str, source: Body, place: str) -> Iterator[FieldError]:
-    for key in REQUIRED_OF_SOURCE.get(kind, ()):
-        if not read_text(source, key, place):
-            yield required(f"{place}.{key}")
+    yield from missing_faults(source, place, *REQUIRED_OF_SOURCE.get(kind, ()))
     if kind == "hostPath":
         yield from _host_path(source, place)
     elif kind == "nfs" and not (read_text(source, "path", place) or "").startswith("/"):
         yield invalid(f"{place}.path", read_text(source, "path", place) or "", "must be an absolute path")
     elif kind in ("configMap", "secret"):
-        name = "name" if kind == "configMap" else "secretName"
-        if not read_text(source, name, place):
-            yield required(f"{place}.{name}")
+        yield from missing_faults(source, place, "name" if kind == "configMap" else "secretName")
         yield from _mode_faults(source, "defaultMode", place)
         for index, item in enumerate(read_maps(source.get("items"), f"{place}.items")):
             yield from _item_faults(item, f"{place}.items[{index}]")
@@ -246,10 +250,7 @@ def _host_path(source: Body, place: str) -> Iterator[FieldError]:
 
 def _item_faults(item: Body, place: str) -> Iterator[FieldError]:
     path = read_text(item, "path", place) or ""
-    if not read_text(item, "key", place):
-        yield required(f"{place}.key")
-    if not path:
-        yield required(f"{place}.path")
+    yield from missing_faults(item, place, "key", "path")
     yield from _reserved_path_faults(path, f"{place}.path")
     yield from _mode_faults(item, "mode", place)
 
@@ -379,8 +380,7 @@ def _csi(source: Body, place: str) -> Iterator[FieldError]:
             yield invalid(f"{place}.driver", driver, fault)
     if source.get("nodePublishSecretRef") is not None:
         where = f"{place}.nodePublishSecretRef"
-        if not read_text(read_map(source["nodePublishSecretRef"], where), "name", where):
-            yield required(f"{where}.name")
+        yield from missing_faults(read_map(source["nodePublishSecretRef"], where), where, "name")
 
 
 def _claim_template(template: Body, place: str) -> Iterator[FieldError]:
@@ -390,10 +390,8 @@ def _claim_template(template: Body, place: str) -> Iterator[FieldError]:
         if key not in ("labels", "annotations", "creationTimestamp") and metadata[key] is not None:
             yield forbidden(f"{place}.metadata.{key}", "cannot be set")
     for key, value in read_map(metadata.get("labels"), f"{place}.metadata.labels").items():
-        for fault in qualified_name_faults(key):
-            yield invalid(f"{place}.metadata.labels", key, fault)
-        for fault in label_value_faults(str(value)):
-            yield invalid(f"{place}.metadata.labels", str(value), fault)
+        yield from name_faults(f"{place}.metadata.labels", key, qualified_name_faults)
+        yield from name_faults(f"{place}.metadata.labels", str(value), label_value_faults)
     where = f"{place}.spec"
     spec = read_map(template.get("spec"), where)
     modes = spec.get("accessModes") or []
@@ -406,8 +404,8 @@ def _claim_template(template: Body, place: str) -> Iterator[FieldError]:
         yield forbidden(f"{where}.accessModes", "may not use ReadWriteOncePod with other access modes")
     yield from _storage(read_map(spec.get("resources"), f"{where}.resources"), f"{where}.resources")
     name = read_text(spec, "storageClassName", where)
-    for fault in dns_subdomain_faults(name) if name else ():
-        yield invalid(f"{where}.storageClassName", name or "", fault)
+    if name:
+        yield from name_faults(f"{where}.storageClassName", name, dns_subdomain_faults)
     volume_mode = read_text(spec, "volumeMode", where)
     if volume_mode is not None and volume_mode not in VOLUME_MODES:
         yield unsupported(f"{where}.volumeMode", volume_mode, VOLUME_MODES)
@@ -460,7 +458,7 @@ def _value_from(source: Body, has_value: bool, where: str) -> Iterator[FieldErro
         elif kind == "resourceFieldRef":
             yield from resource_ref_faults(ref, place)
         elif kind in ("configMapKeyRef", "secretKeyRef"):
-            yield from (required(f"{place}.{key}") for key in ("name", "key") if not read_text(ref, key, place))
+            yield from missing_faults(ref, place, "name", "key")
     if not given:
         *most, last = (f"`{kind}`" for kind in VARIABLE_SOURCES)
         yield invalid(where, "", f"must specify one of: {', '.join(most)} or {last}")
@@ -479,8 +477,7 @@ def whole_source_faults(listed: object, where: str) -> Iterator[FieldError]:
             yield invalid(f"{field}.prefix", prefix, VARIABLE_RULE)
         given = [kind for kind in ("configMapRef", "secretRef") if source.get(kind) is not None]
         for kind in given:
-            if not read_text(read_map(source[kind], f"{field}.{kind}"), "name", f"{field}.{kind}"):
-                yield required(f"{field}.{kind}.name")
+            yield from missing_faults(read_map(source[kind], f"{field}.{kind}"), f"{field}.{kind}", "name")
         if not given:
             yield invalid(where, "", "must specify one of: `configMapRef` or `secretRef`")
         elif len(given) > 1:
@@ -569,5 +566,4 @@ def device_faults(listed: object, where: str, volumes: Mapping[str, Body]) -> It
             yield not_found(f"{field}.name", name)
         elif not {"persistentVolumeClaim", "ephemeral"} & volumes[name].keys():
             yield invalid(f"{field}.name", name, DEVICE_RULE)
-        if not read_text(device, "devicePath", field):
-            yield required(f"{field}.devicePath")
+        yield from missing_faults(device, field, "devicePath")

@@ -67,9 +67,11 @@ def _read_quota(manifest: Body) -> Quota:
     metadata = read_map(read_object(manifest, "ResourceQuota").get("metadata"), "ResourceQuota metadata")
     name = read_text(metadata, "name", "ResourceQuota metadata") or ""
     where = f"ResourceQuota {name}"
-    spec = decode(ResourceQuotaSpec, manifest.get("spec"), f"{where}: spec")
-    status = decode(ResourceQuotaStatus, manifest.get("status"), f"{where}: status")
+    given = read_map(manifest.get("spec"), f"{where}: spec")
     assumed = manifest.get("status") is None
+    status = decode(ResourceQuotaStatus, {} if assumed else manifest["status"], f"{where}: status")
+    # Where there is a status, it alone says what is enforced.
+    spec = decode(ResourceQuotaSpec, given if assumed else {**given, "hard": {}}, f"{where}: spec")
     hard = round_to_milli(spec.hard if assumed else status.hard)
     selected = (
         QuotaScope(str(each.scope_name), str(each.operator), each.values)
