@@ -200,7 +200,7 @@ class PodVolumes:
         volumes = [self._volumes[claim.volume] for claim in self._bound if claim.volume in self._volumes]
         found = {key for volume in volumes for key in ZONE_KEYS} | set[str]()
         for volume in (*volumes, *(each for ready in self._ready.values() for each in ready)):
-            found |= {each.key for term in volume.terms or () for each in term.expressions}
+            found |= {each.key for term in volume.terms for each in term.expressions}
         for claim in self._delayed:
             made = self._classes[claim.storage_class]
             found |= {key for term in made.topologies for key, _ in term}
