@@ -13,6 +13,7 @@ from gpuflow.quantity import Quantity
 
 NO_AMOUNTS = Amounts()
 NAME_FIELD = "metadata.name"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class NodeSelectorTerm(Object, frozen=True):
@@ -111,7 +112,7 @@ class PodAffinityTerm(Object, frozen=True):
 
 
 class PodAffinity(Object, frozen=True):
-    required: tuple[PodAffinityTerm, ...] = field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
+    required: tuple[PodAffinityTerm, ...] = field(default=(), name=REQUIRED)
 
 
 class Affinity(Object, frozen=True):

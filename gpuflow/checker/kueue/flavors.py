@@ -21,10 +21,8 @@ from gpuflow.kubernetes.labels import (
     read_labels,
     read_tolerations,
 )
-from gpuflow.kubernetes.objects import NAME_FIELD, NodeSelector, NodeSelectorTerm
+from gpuflow.kubernetes.objects import NAME_FIELD, REQUIRED, NodeSelector, NodeSelectorTerm
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class NodeAffinity(NamedTuple):

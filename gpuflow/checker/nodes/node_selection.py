@@ -13,10 +13,8 @@ from typing import Any, Final, NamedTuple
 from gpuflow.kubernetes.admission.pod import read_text
 from gpuflow.kubernetes.decoding import read_as
 from gpuflow.kubernetes.labels import BLOCKING_EFFECTS, Labels, Taint, Toleration, read_labels
-from gpuflow.kubernetes.objects import NodeSelectorTerm, NodeTaint
+from gpuflow.kubernetes.objects import REQUIRED, NodeSelectorTerm, NodeTaint
 from gpuflow.kubernetes.resources import read_map, read_maps
-
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class Placement:

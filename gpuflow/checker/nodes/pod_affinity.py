@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from gpuflow.checker.nodes.node_selection import REQUIRED
 from gpuflow.kubernetes import objects
 from gpuflow.kubernetes.admission.pod import read_integer, read_text
 from gpuflow.kubernetes.decoding import decode
@@ -79,7 +78,7 @@ def affinity_of(affinity: objects.Affinity, namespace: str, labels: Labels | Non
         return NO_TERMS
 
     def read(terms: Iterable[objects.PodAffinityTerm], field: str) -> tuple[PodAffinityTerm, ...]:
-        where = f"spec.affinity.{field}.{REQUIRED}"
+        where = f"spec.affinity.{field}.{objects.REQUIRED}"
         return tuple(_read_term(item, f"{where}[{index}]", namespace, labels) for index, item in enumerate(terms))
 
     return Affinity(read(together, "podAffinity"), read(apart, "podAntiAffinity"))

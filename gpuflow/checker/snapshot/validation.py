@@ -39,12 +39,10 @@ from gpuflow.kubernetes.admission.pod import Body, read_flag, read_integer, read
 from gpuflow.kubernetes.admission.pod_security import LABEL, LEVELS
 from gpuflow.kubernetes.admission.quota import read_quota
 from gpuflow.kubernetes.decoding import Amounts, decode, read_as
-from gpuflow.kubernetes.labels import read_labels, read_tolerations
+from gpuflow.kubernetes.labels import EFFECTS, read_labels, read_tolerations
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_resource_list, read_texts
 
-EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 STATES: Final = ("True", "False", "Unknown")
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def require_whole_workload(body: Body) -> None:
@@ -122,7 +120,7 @@ def _require_containers(spec: objects.PodParts, where: str) -> None:
     ):
         for index, term in enumerate(affinity.required):
             if not term.topology_key:
-                at = f"{where}.affinity.{kind}.{REQUIRED}[{index}].topologyKey"
+                at = f"{where}.affinity.{kind}.{objects.REQUIRED}[{index}].topologyKey"
                 raise BadField(at, "an affinity term needs one")
 
 

@@ -169,9 +169,6 @@ HOST_PATHS: Final = (
 FIRST_SOURCES: Final = ("emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret", "nfs")
 """The order in which Kubernetes looks at the sources, as far as it matters which comes first."""
 MODE_RULE: Final = "must be a number between 0 and 0777 (octal), both inclusive"
-PROJECTIONS: Final = (
-    "secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle", "podCertificate",
-)  # fmt: skip
 ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES: Final = ("Block", "Filesystem")
 FILE_FACTS: Final = (
@@ -284,7 +281,7 @@ def _projected_faults(source: Body, place: str) -> Iterator[FieldError]:
     paths: set[str] = set()
     for index, given in enumerate(read_maps(source.get("sources"), f"{place}.sources")):
         where = f"{place}.sources[{index}]"
-        if sum(given.get(kind) is not None for kind in PROJECTIONS) > 1:
+        if sum(given.get(kind) is not None for kind in fields_of("VolumeProjection")) > 1:
             yield forbidden(where, "may not specify more than 1 volume type per source")
         for kind in ("secret", "configMap"):
             if given.get(kind) is not None:
@@ -420,7 +417,6 @@ def _storage(resources: Body, place: str) -> Iterator[FieldError]:
 
 
 DEFAULT_GRACE: Final = 30
-HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "sleep")
 PORT_RULE: Final = "must be between 1 and 65535, inclusive"
 PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 VARIABLE_RULE: Final = (
@@ -494,7 +490,7 @@ def hook_faults(container: Any, place: str, spec: Body) -> Iterator[FieldError]:
             continue
         where = f"{place}.lifecycle.{name}"
         hook = read_map(lifecycle[name], where)
-        given = [kind for kind in HANDLERS if hook.get(kind) is not None]
+        given = [kind for kind in fields_of("LifecycleHandler") if hook.get(kind) is not None]
         yield from (forbidden(f"{where}.{kind}", "may not specify more than 1 handler type") for kind in given[1:])
         if not given:
             yield required(where, "must specify a handler type")

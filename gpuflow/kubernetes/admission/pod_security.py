@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from gpuflow.kubernetes.admission.field_errors import quote_as_go
 from gpuflow.kubernetes.admission.pod import Body
+from gpuflow.kubernetes.pod_fields import fields_of
 from gpuflow.kubernetes.resources import read_map, read_maps, read_texts
 
 Map = Mapping[str, Any]
@@ -73,11 +74,7 @@ ALLOWED_VOLUMES: Final = (
     "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim", "projected",
     "secret",
 )  # fmt: skip
-RESTRICTED_VOLUMES: Final = (
-    "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "gitRepo", "nfs", "iscsi", "glusterfs", "rbd",
-    "flexVolume", "cinder", "cephfs", "flocker", "fc", "azureFile", "vsphereVolume", "quobyte", "azureDisk",
-    "photonPersistentDisk", "portworxVolume", "scaleIO", "storageos",
-)  # fmt: skip
+RESTRICTED_VOLUMES: Final = tuple(kind for kind in fields_of("Volume") if kind not in ("name", *ALLOWED_VOLUMES))
 
 
 def host_namespaces(pod: View) -> Finding:
@@ -177,16 +174,25 @@ def privilege_escalation(pod: View) -> Finding:
     )
 
 
-def app_armor(pod: View) -> Finding:
-    def kind(context: Map) -> str | None:
-        profile = context.get("appArmorProfile")
-        return None if profile is None else str(read_map(profile, "appArmorProfile").get("type") or "")
+def forbidden_profiles(pod: View, field: str) -> tuple[str, list[str]]:
+    """Who sets a profile of a type that is not allowed, and these types."""
 
-    kinds = [kind(pod.context), *(kind(context) for _, _, context in pod.containers)]
-    bad = [None if each in (None, *PROFILES) else each for each in kinds]
-    values = sorted({each for each in bad if each is not None})
-    names = [name for (name, _, _), each in zip(pod.containers, bad[1:], strict=True) if each is not None]
-    culprits = [setters(bad[0] is not None, names)] if values else []
+    def bad(context: Map) -> bool:
+        return profile_type(context, field) not in (None, *PROFILES)
+
+    every = [pod.context, *(context for _, _, context in pod.containers)]
+    kinds = {str(profile_type(context, field)) for context in every if bad(context)}
+    return setters(bad(pod.context), pod.bad_containers(bad)), sorted(kinds)
+
+
+def profile_type(context: Map, field: str) -> str | None:
+    profile = context.get(field)
+    return None if profile is None else str(read_map(profile, field).get("type") or "")
+
+
+def app_armor(pod: View) -> Finding:
+    who, values = forbidden_profiles(pod, "appArmorProfile")
+    culprits = [who] if who else []
     annotations = sorted(
         f"{key}={quote_as_go(value)}"
         for key, value in pod.annotations.items()
@@ -199,11 +205,8 @@ def app_armor(pod: View) -> Finding:
         culprits.append(plural("annotation", len(annotations)))
     if not culprits:
         return None
-    who = " and ".join(culprits)
-    return (
-        plural("forbidden AppArmor profile", len(values)),
-        f"{who} must not set AppArmor profile type to {quote(values)}",
-    )
+    detail = f"{' and '.join(culprits)} must not set AppArmor profile type to {quote(values)}"
+    return (plural("forbidden AppArmor profile", len(values)), detail)
 
 
 def added_capabilities(pod: View, allowed: Collection[str]) -> str | None:
@@ -299,20 +302,11 @@ def seccomp_annotations(pod: View) -> Finding:
 
 
 def seccomp(pod: View, required: bool) -> Finding:
-    def kind(context: Map) -> str | None:
-        profile = context.get("seccompProfile")
-        return None if profile is None else str(read_map(profile, "seccompProfile").get("type") or "")
-
-    def bad(context: Map) -> bool:
-        return kind(context) not in (None, *PROFILES)
-
-    who = setters(bad(pod.context), pod.bad_containers(bad))
+    who, values = forbidden_profiles(pod, "seccompProfile")
     if who:
-        every = [pod.context, *(context for _, _, context in pod.containers)]
-        values = sorted({str(kind(context)) for context in every if bad(context)})
         return ("seccompProfile", f"{who} must not set securityContext.seccompProfile.type to {quote(values)}")
-    silent = pod.bad_containers(lambda context: kind(context) is None)
-    if required and kind(pod.context) is None and silent:
+    silent = pod.bad_containers(lambda context: context.get("seccompProfile") is None)
+    if required and pod.context.get("seccompProfile") is None and silent:
         field = "securityContext.seccompProfile.type"
         return "seccompProfile", f'pod or {container_list(silent)} must set {field} to "RuntimeDefault" or "Localhost"'
     return None

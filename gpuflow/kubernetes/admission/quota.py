@@ -20,7 +20,7 @@ from gpuflow.kubernetes.admission.pod import (
 )
 from gpuflow.kubernetes.admission.usage import is_tracked_for_pods, pod_usage
 from gpuflow.kubernetes.decoding import decode
-from gpuflow.kubernetes.objects import ResourceQuotaSpec, ResourceQuotaStatus
+from gpuflow.kubernetes.objects import REQUIRED, ResourceQuotaSpec, ResourceQuotaStatus
 from gpuflow.kubernetes.resources import ResourceList, has_pod_level, read_map, read_maps
 from gpuflow.quantity import Quantity
 
@@ -262,7 +262,7 @@ def _crosses_namespaces(spec: Mapping[str, Any]) -> bool:
     for kind in ("podAffinity", "podAntiAffinity"):
         where = f"spec.affinity.{kind}"
         rules = read_map(affinity.get(kind), where)
-        terms = read_maps(rules.get("requiredDuringSchedulingIgnoredDuringExecution"), where)
+        terms = read_maps(rules.get(REQUIRED), where)
         for weighted in read_maps(rules.get("preferredDuringSchedulingIgnoredDuringExecution"), where):
             terms.append(read_map(weighted.get("podAffinityTerm"), where))
         if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms):

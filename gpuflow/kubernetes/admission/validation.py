@@ -45,6 +45,7 @@ from gpuflow.kubernetes.admission.names import (
     qualified_name_faults,
 )
 from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_integer, read_text
+from gpuflow.kubernetes.labels import EFFECTS
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps
 
 DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
@@ -176,7 +177,6 @@ MAX_INT32: Final = 2**31 - 1
 POD_RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 CONTAINER_RESTART_POLICIES: Final = ("Always", "Never", "OnFailure")
 PROC_MOUNTS: Final = ("Default", "Unmasked")
-EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def pod_faults(pod: Pod) -> tuple[FieldError, ...]:
