@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 from gpuflow.kubernetes import objects
 from gpuflow.kubernetes.admission.pod import read_integer, read_text
-from gpuflow.kubernetes.decoding import decode
 from gpuflow.kubernetes.labels import Labels, Selector, read_selector
 from gpuflow.kubernetes.resources import read_maps, read_texts
 
@@ -64,15 +63,11 @@ class Affinity(NamedTuple):
 NO_TERMS: Final = Affinity((), ())
 
 
-def read_affinity(spec: Mapping[str, Any], namespace: str, labels: Labels | None = None) -> Affinity:
+def affinity_of(affinity: objects.Affinity, namespace: str, labels: Labels | None = None) -> Affinity:
     """The terms of a pod. With its `labels`, as they stand once the API server has stored it.
 
     The server writes what `matchLabelKeys` and `mismatchLabelKeys` mean into the selectors of a new pod.
     """
-    return affinity_of(decode(objects.Affinity, spec.get("affinity"), "spec.affinity"), namespace, labels)
-
-
-def affinity_of(affinity: objects.Affinity, namespace: str, labels: Labels | None = None) -> Affinity:
     together, apart = affinity.pod_affinity.required, affinity.pod_anti_affinity.required
     if not together and not apart:
         return NO_TERMS
@@ -87,13 +82,8 @@ def affinity_of(affinity: objects.Affinity, namespace: str, labels: Labels | Non
 def _read_term(item: objects.PodAffinityTerm, where: str, namespace: str, labels: Labels | None) -> PodAffinityTerm:
     selector = read_selector(item.label_selector, f"{where}.labelSelector")
     if selector is not None and labels is not None:
-        keys, others = (
-            read_texts(listed, f"{where}.{field}")
-            for field, listed in (
-                ("matchLabelKeys", item.match_label_keys),
-                ("mismatchLabelKeys", item.mismatch_label_keys),
-            )
-        )
+        keys = read_texts(item.match_label_keys, f"{where}.matchLabelKeys")
+        others = read_texts(item.mismatch_label_keys, f"{where}.mismatchLabelKeys")
         selector = selector.with_label_keys(keys, labels).with_label_keys(others, labels, "NotIn")
     namespaces = frozenset(read_texts(item.namespaces, f"{where}.namespaces"))
     namespace_selector = read_selector(item.namespace_selector, f"{where}.namespaceSelector")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from msgspec.structs import astuple
+from msgspec.structs import fields
 
 from gpuflow.checker.kueue.flavors import read_flavor, read_named
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort, read_local_queue, read_reservations
@@ -136,7 +136,6 @@ SCOPES: Final = {
 }  # fmt: skip
 OPERATORS: Final = {"In", "NotIn", "Exists", "DoesNotExist"}
 LIMIT_TYPES: Final = ("Container", "Pod", "PersistentVolumeClaim")
-LIMIT_FIELDS: Final = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
 
 
 class Validated(NamedTuple):
@@ -197,8 +196,8 @@ def _read_limit_rules(body: Body) -> None:
     for index, item in enumerate(decode(objects.LimitRangeSpec, body.get("spec"), "spec").limits):
         if item.type not in LIMIT_TYPES and "/" not in item.type:
             raise BadField(f"spec.limits[{index}].type", f"{item.type!r} is not one of {', '.join(LIMIT_TYPES)}")
-        for field, amounts in zip(LIMIT_FIELDS, astuple(item)[1:], strict=True):
-            require_positive(amounts, f"spec.limits[{index}].{field}")
+        for field in fields(item)[1:]:
+            require_positive(getattr(item, field.name), f"spec.limits[{index}].{field.encode_name}")
 
 
 def _read_namespace(body: Body) -> None:
