@@ -212,14 +212,14 @@ def app_armor(pod: View) -> Finding:
 def added_capabilities(pod: View, allowed: Collection[str]) -> str | None:
     """That containers add capabilities beside those allowed."""
 
-    def added(context: Map) -> list[str]:
+    def extras(context: Map) -> list[str]:
         listed = read_texts(context_section(context, "capabilities").get("add"), "capabilities.add")
         return [each for each in listed if each not in allowed]
 
-    names = pod.bad_containers(added)
+    names = pod.bad_containers(extras)
     if not names:
         return None
-    every = {each for _, _, context in pod.containers for each in added(context)}
+    every = {each for _, _, context in pod.containers for each in extras(context)}
     return f"{container_list(names)} must not include {quote(sorted(every))} in securityContext.capabilities.add"
 
 
