@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.cli import check, demand
+from gpuflow.cli import check, demand, inputs
 from gpuflow.cli import terminal as module
 from gpuflow.cli.terminal import ERASE, progress
 from tests.cli.commands import NIGHTLY, Gpuflow
@@ -85,7 +85,7 @@ def test_a_name_cannot_control_the_terminal() -> None:
 
 def test_check_and_demand_say_what_they_do(gpuflow: Gpuflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    for each in (check, demand):
+    for each in (check, demand, inputs):
         monkeypatch.setattr(each, "progress", lambda what: (said.append(what), progress(what))[1])
     gpuflow("demand", NIGHTLY)
     (tmp_path / "namespace.yaml").write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: team-a}\n")

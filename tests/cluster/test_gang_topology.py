@@ -10,7 +10,7 @@ import pytest
 
 from gpuflow.runtime.gangs.attempt_object import Gang, Names
 from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
-from gpuflow.site import load_site
+from gpuflow.site import Site
 from gpuflow.site.model import Gangs, TopologySpelling
 
 from ..checker import gang_scenes as scenes
@@ -66,7 +66,7 @@ def start(kube: Kube) -> str:
         "topology": TopologySpelling(rack=scenes.RACK, queues=("research",)),
         "gangs": Gangs(service_account="gpuflow-gang"),
     }
-    site = load_site("nvidia").model_copy(update=fields)
+    site = Site.load("nvidia").model_copy(update=fields)
     given = scenes.pipeline("train", more=TOLERATES)
     gang = Gang(manifest_of(given, site), Names("demo", "r", "train", container="main"), None)
     kube.create(gang.body(1, 0, 0, EarlierAttempts()))

@@ -232,7 +232,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
     def read(namespace: str, *_: object, **__: object) -> Cluster:
         return real(namespace, reader=Played(lists))
 
-    monkeypatch.setattr(snapshot, "read_live", read)
+    monkeypatch.setattr(live, "read_live", read)
     return lists
 
 
@@ -249,7 +249,7 @@ def test_what_may_not_be_read_is_said_on_the_console_and_in_the_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused = {"deviceclasses": 403, "serviceaccounts": 403}
-    monkeypatch.setattr(snapshot, "read_live", lambda name, *_, **__: read_live(name, reader=Played(CORE, refused)))
+    monkeypatch.setattr(live, "read_live", lambda name, *_, **__: read_live(name, reader=Played(CORE, refused)))
     assert main(["snapshot", "-o", str(tmp_path), "--namespace", "ns"]) == 0
     said = capsys.readouterr().err
     assert "GF413 DeviceClass, ServiceAccount cannot be listed: 403 Refused" in said

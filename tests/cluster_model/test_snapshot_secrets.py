@@ -16,9 +16,8 @@ import pytest
 import yaml
 
 from gpuflow.checker.run import check
-from gpuflow.cli import snapshot
 from gpuflow.cli.main import main
-from gpuflow.cluster import Cluster, read_cluster
+from gpuflow.cluster import Cluster, live, read_cluster
 from gpuflow.cluster.fields import SHAPES, keep_checked_fields
 from gpuflow.cluster.kinds import SOURCES
 from gpuflow.cluster.live import read_live
@@ -264,7 +263,7 @@ def lists(*own: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def taken(monkeypatch: pytest.MonkeyPatch, folder: Path, served: dict[str, list[dict[str, Any]]]) -> None:
-    monkeypatch.setattr(snapshot, "read_live", lambda namespace, *_, **__: read_live(namespace, reader=Played(served)))
+    monkeypatch.setattr(live, "read_live", lambda namespace, *_, **__: read_live(namespace, reader=Played(served)))
     assert main(["snapshot", "-o", str(folder), "--namespace", "ns"]) == 0
 
 

@@ -13,7 +13,6 @@ from gpuflow.pod import pod_for
 from gpuflow.pod.build import leader_pod
 from gpuflow.pod.launcher import launcher_for
 from gpuflow.site import Site
-from gpuflow.site.model import load_site
 from gpuflow.spec.loading import loads
 
 NETWORK = """
@@ -35,7 +34,7 @@ HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\nsteps:\n  train:\n    i
 def site(tmp_path: Any) -> Site:
     path = tmp_path / "site.yaml"
     path.write_text(NETWORK)
-    return load_site(str(path))
+    return Site.load(str(path))
 
 
 def pipeline(*lines: str) -> Any:
@@ -125,6 +124,6 @@ def test_what_is_no_device_is_refused_with_its_line(tmp_path: Any, resources: st
     path = tmp_path / "site.yaml"
     path.write_text(NETWORK.replace("{rdma/hca: 8}", resources))
     with pytest.raises(GpuflowError, match=word) as refusal:
-        load_site(str(path))
+        Site.load(str(path))
     (finding,) = refusal.value.findings
     assert (finding.code, finding.where.line) == ("GF160", 7)

@@ -9,14 +9,13 @@ import pytest
 
 from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
-from gpuflow.site.model import load_site
 from tests.targets.argo.manifests import compiled, template
 
 TAG, VARIABLE = "{{workflow.name}}", "$(DB_PASSWORD)"
 
 
 def site(**runtime: str) -> Site:
-    nvidia = load_site("nvidia")
+    nvidia = Site.load("nvidia")
     return nvidia.model_copy(update={"runtime": nvidia.runtime.model_copy(update=runtime)})
 
 
