@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpuflow.cluster.model import Cluster, Manifest
+from gpuflow.kubernetes.labels import REPLACED_SLICE
 
 NAMELESS: Final = ("DaemonSet", "Pod", "ResourceClaim", "Workload")
 """The kinds that nothing of another namespace refers to by name."""
@@ -24,8 +25,6 @@ KEPT_LABELS: Final = (
     "resource.kubernetes.io/admin-access",
 )
 """How the labels begin that are read without a selector, or that every namespace has. Others of Kueue name jobs."""
-REPLACED_SLICE: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
-"""An annotation that names another Workload; that it is there is all a check reads."""
 
 
 def without_tenants(cluster: Cluster) -> Cluster:

@@ -26,6 +26,8 @@ DEFAULT_QUEUE: Final = "default"
 """The LocalQueue that takes pods which name none."""
 QUEUED_BY: Final = "kueue.x-k8s.io/pod-suspending-parent"
 """An annotation of pods: the integration of Kueue that queues the object which makes them."""
+REPLACED_SLICE: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
+"""An annotation that names another Workload; that it is there is all a check reads."""
 MADE_BY: Final = "gpuflow.dev/made-by"
 """An annotation of pods that a check looks at: the kind of their gang, where its queue is not one of Kueue's."""
 
@@ -142,6 +144,7 @@ WORKERS, LEADER = "worker", "leader"
 """What the replicated jobs of a gang's JobSet are called, and so the pod sets of its Kueue workload."""
 
 
+EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
 """The effects of taints that keep pods off; a preference does not."""
 

@@ -7,10 +7,47 @@ from typing import Annotated
 from msgspec import field
 
 from gpuflow.kubernetes.decoding import Amounts, AnyMap, At, Closed, LabelMap, Loose, Object
+from gpuflow.kubernetes.labels import Labels, Requirement
 from gpuflow.kubernetes.resources import aggregate, combine_limits, combine_requests
 from gpuflow.quantity import Quantity
 
 NO_AMOUNTS = Amounts()
+NAME_FIELD = "metadata.name"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class NodeSelectorTerm(Object, frozen=True):
+    """One alternative of a node affinity: all of its expressions and fields must hold."""
+
+    expressions: tuple[Requirement, ...] = field(default=(), name="matchExpressions")
+    fields: tuple[Requirement, ...] = field(default=(), name="matchFields")
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether any node can match: an empty term, or one that cannot be read, matches none."""
+        readable = all(each.fault is None for each in self.expressions) and all(
+            each.operator in ("In", "NotIn") and len(each.values) == 1 for each in self.fields
+        )
+        return readable and bool(self.expressions or self.fields)
+
+    def matches(self, name: str, labels: Labels) -> bool:
+        return all(each.matches(labels) for each in self.expressions) and all(
+            ((name if each.key == NAME_FIELD else "") == each.values[0]) == (each.operator == "In")
+            for each in self.fields
+        )
+
+    @property
+    def node_names(self) -> frozenset[str] | None:
+        """The nodes that it allows by name; `None` when it names none and so leaves all open."""
+        lists = [frozenset(each.values) for each in self.fields if (each.key, each.operator) == (NAME_FIELD, "In")]
+        return frozenset.intersection(*lists) if lists else None
+
+
+class NodeSelector(Object, frozen=True):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+    def matches(self, name: str, labels: Labels) -> bool:
+        return any(term.is_possible and term.matches(name, labels) for term in self.node_selector_terms)
 
 
 class NodeMetadata(Object, frozen=True):
@@ -75,7 +112,7 @@ class PodAffinityTerm(Object, frozen=True):
 
 
 class PodAffinity(Object, frozen=True):
-    required: tuple[PodAffinityTerm, ...] = field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
+    required: tuple[PodAffinityTerm, ...] = field(default=(), name=REQUIRED)
 
 
 class Affinity(Object, frozen=True):

@@ -47,7 +47,7 @@ data:
 REFUSED: dict[str, tuple[str, str, int, str]] = {
     "a negative quota": (QUOTA.replace('"8"', '"-8"', 1), "GF403", 6, "-8 is negative"),
     "a negative amount in use": (QUOTA.replace('"0"', '"-1"'), "GF403", 11, "-1 is negative"),
-    "a quota that is no number": (QUOTA.replace('"8"', "eight"), "GF403", 6, "eight"),
+    "a quota that is no number": (QUOTA.replace('"8"', "eight"), "GF403", 9, "eight"),
     "a quota that is a list": (
         QUOTA.replace("\n  hard:\n    requests.nvidia.com/gpu:", "\n  hard:\n    -", 1),
         "GF403",

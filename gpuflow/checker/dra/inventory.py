@@ -25,12 +25,12 @@ from gpuflow.checker.dra.objects import (
     read_slice,
 )
 from gpuflow.checker.dra.pools import AllocatedState
-from gpuflow.checker.nodes.node_selection import NodeSelector
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.kubernetes.admission.names import is_extended
 from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_pod, read_text
 from gpuflow.kubernetes.decoding import read_as
+from gpuflow.kubernetes.objects import NodeSelector
 from gpuflow.kubernetes.resources import read_map, read_maps
 from gpuflow.quantity import Quantity
 

@@ -12,48 +12,44 @@ from typing import Any, NamedTuple
 
 from gpuflow.checker.kueue.reasons import AffinityMismatch, UntoleratedTaint
 from gpuflow.kubernetes.admission.pod import Body, read_object, read_text
+from gpuflow.kubernetes.decoding import read_as
 from gpuflow.kubernetes.labels import (
     BLOCKING_EFFECTS,
     Labels,
     Requirement,
     Toleration,
     read_labels,
-    read_requirements,
     read_tolerations,
 )
+from gpuflow.kubernetes.objects import NAME_FIELD, REQUIRED, NodeSelector, NodeSelectorTerm
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class NodeAffinity(NamedTuple):
     """The node selector of a pod, and the terms of its required node affinity, of which one must match."""
 
     selector: Labels
-    terms: tuple[tuple[Requirement, ...], ...]
+    terms: tuple[NodeSelectorTerm, ...]
     where: str
-    names: tuple[tuple[Requirement, ...], ...] = ()
-    """Of each term, what it asks of the node's own name (`matchFields`)."""
 
     def matches_flavor(self, labels: Labels) -> bool:
         """Whether nodes of a flavor may do: keys that the flavor does not carry have no say."""
         if any(key in labels and labels[key] != value for key, value in self.selector.items()):
             return False
-        terms = [tuple(each for each in term if each.key in labels) for term in self.terms]
+        terms = [tuple(each for each in term.expressions if each.key in labels) for term in self.terms]
         # A term that knows none of the flavor's keys, or names fields only, leaves the affinity open.
         return not terms or not all(terms) or self._any_matches(terms, labels)
 
     def matches_node(self, name: str, labels: Labels) -> bool:
         """Whether one of the terms is for this node, as the scheduler reads them; an empty one is for none."""
-        if not self.terms:
-            return True
-        for term, names in zip(self.terms, self.names, strict=True):
-            if any(each.fault for each in (*term, *names)):
-                continue
-            named = all(each.matches({"metadata.name": name}) for each in names)
-            if (term or names) and named and all(each.matches(labels) for each in term):
-                return True
-        return False
+        own = {NAME_FIELD: name}
+        return not self.terms or any(
+            bool(term.expressions or term.fields)
+            and not any(each.fault for each in (*term.expressions, *term.fields))
+            and all(each.matches(own) for each in term.fields)
+            and all(each.matches(labels) for each in term.expressions)
+            for term in self.terms
+        )
 
     def _any_matches(self, terms: Iterable[tuple[Requirement, ...]], labels: Labels) -> bool:
         faults: list[BadField] = []
@@ -72,15 +68,10 @@ class NodeAffinity(NamedTuple):
 def read_node_affinity(spec: Mapping[str, Any], where: str) -> NodeAffinity:
     affinity = read_map(spec.get("affinity"), f"{where}.affinity")
     node = read_map(affinity.get("nodeAffinity"), f"{where}.affinity.nodeAffinity")
-    required = read_map(node.get(REQUIRED), f"{where}.affinity.nodeAffinity.{REQUIRED}")
-    at = f"{where}.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
-    terms = read_maps(required.get("nodeSelectorTerms"), at)
-
-    def each(field: str) -> tuple[tuple[Requirement, ...], ...]:
-        return tuple(read_requirements(term.get(field), f"{at}[{index}].{field}") for index, term in enumerate(terms))
-
+    at = f"{where}.affinity.nodeAffinity.{REQUIRED}"
+    required: NodeSelector = read_as(NodeSelector | None, node.get(REQUIRED), at) or NodeSelector()
     selector = read_labels(spec.get("nodeSelector"), f"{where}.nodeSelector")
-    return NodeAffinity(selector, each("matchExpressions"), at, each("matchFields"))
+    return NodeAffinity(selector, required.node_selector_terms, f"{at}.nodeSelectorTerms")
 
 
 class FlavorTaint(NamedTuple):

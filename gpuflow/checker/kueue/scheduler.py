@@ -50,7 +50,7 @@ from gpuflow.checker.kueue.workloads import LONG_AGO, NOT_YET, Holder, Workload,
 from gpuflow.kubernetes.admission.classes import RuntimeClass, read_runtime_class
 from gpuflow.kubernetes.admission.limit_range import LimitRange, read_limit_range
 from gpuflow.kubernetes.admission.pod import Body
-from gpuflow.kubernetes.labels import read_labels
+from gpuflow.kubernetes.labels import REPLACED_SLICE, read_labels
 from gpuflow.kubernetes.resources import read_map, read_maps
 
 
@@ -293,7 +293,6 @@ def _topology_fits(proposal: Proposal, snapshot: Snapshot) -> bool:
 MOST_BYTES = 32 * 1024
 """Kueue cuts condition messages here."""
 FAIR_SHARING = "fair sharing decides who is preempted"
-REPLACED_SLICE = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 
 def check_decides(name: str) -> str:

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from gpuflow.checker.nodes.filters import placement_refusal
 from gpuflow.checker.nodes.node_info import Node, NodeInfo, NodeList, UnboundPod, read_unbound_pod
-from gpuflow.checker.nodes.node_selection import REQUIRED
 from gpuflow.kubernetes.labels import Taint
+from gpuflow.kubernetes.objects import REQUIRED
 from gpuflow.kubernetes.resources import read_map, read_maps
 
 CONDITION_TAINTS: Final = {

@@ -203,7 +203,10 @@ def bound_pod(pod: objects.BoundPod, manifest: Body) -> BoundPod:
     claims: tuple[str, ...] = ()
     if spec.volumes:
         written = manifest["spec"]
-        disks, claims = read_disks(written), (*read_claim_names(written), *_ephemeral_claims(written, metadata.name))
+        disks, claims = (
+            tuple(read_disks(written)),
+            (*read_claim_names(written), *_ephemeral_claims(written, metadata.name)),
+        )
     return BoundPod(
         spec.node_name,
         namespace,
@@ -246,7 +249,7 @@ def read_unbound_pod(
         tuple(host_ports(parts, on_host=read_flag(spec, "hostNetwork", "spec") or False)),
         affinity_of(parts.affinity, namespace, labels),
         read_spread_constraints(spec, labels),
-        read_disks(spec),
+        tuple(read_disks(spec)),
         read_required_features(spec),
         tuple(_unknown(spec, storage)),
         None if storage is None or not (names := read_claim_names(spec)) else pod_volumes(storage, namespace, names),
@@ -255,7 +258,7 @@ def read_unbound_pod(
 
 def _ephemeral_claims(spec: Body, name: str) -> Iterator[str]:
     """The claims that are made for volumes of the pod itself."""
-    for volume in read_maps(spec.get("volumes"), "spec.volumes") if spec.get("volumes") else ():
+    for volume in read_maps(spec.get("volumes") or None, "spec.volumes"):
         if volume.get("ephemeral") is not None:
             yield f"{name}-{volume.get('name')}"
 

@@ -10,57 +10,11 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from msgspec import field
-
 from gpuflow.kubernetes.admission.pod import read_text
-from gpuflow.kubernetes.decoding import Object, read_as
-from gpuflow.kubernetes.labels import (
-    BLOCKING_EFFECTS,
-    Labels,
-    Requirement,
-    Taint,
-    Toleration,
-    read_labels,
-)
-from gpuflow.kubernetes.objects import NodeTaint
+from gpuflow.kubernetes.decoding import read_as
+from gpuflow.kubernetes.labels import BLOCKING_EFFECTS, Labels, Taint, Toleration, read_labels
+from gpuflow.kubernetes.objects import REQUIRED, NodeSelectorTerm, NodeTaint
 from gpuflow.kubernetes.resources import read_map, read_maps
-
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-NAME_FIELD: Final = "metadata.name"
-
-
-class NodeSelectorTerm(Object, frozen=True):
-    """One alternative of a node affinity: all of its expressions and fields must hold."""
-
-    expressions: tuple[Requirement, ...] = field(default=(), name="matchExpressions")
-    fields: tuple[Requirement, ...] = field(default=(), name="matchFields")
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether any node can match: an empty term, or one that cannot be read, matches none."""
-        readable = all(each.fault is None for each in self.expressions) and all(
-            each.operator in ("In", "NotIn") and len(each.values) == 1 for each in self.fields
-        )
-        return readable and bool(self.expressions or self.fields)
-
-    def matches(self, name: str, labels: Labels) -> bool:
-        return all(each.matches(labels) for each in self.expressions) and all(
-            ((name if each.key == NAME_FIELD else "") == each.values[0]) == (each.operator == "In")
-            for each in self.fields
-        )
-
-    @property
-    def node_names(self) -> frozenset[str] | None:
-        """The nodes that it allows by name; `None` when it names none and so leaves all open."""
-        lists = [frozenset(each.values) for each in self.fields if (each.key, each.operator) == (NAME_FIELD, "In")]
-        return frozenset.intersection(*lists) if lists else None
-
-
-class NodeSelector(Object, frozen=True):
-    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
-
-    def matches(self, name: str, labels: Labels) -> bool:
-        return any(term.is_possible and term.matches(name, labels) for term in self.node_selector_terms)
 
 
 class Placement:
@@ -116,15 +70,10 @@ def read_placement(spec: Mapping[str, Any]) -> Placement:
     if required is not None:
         where += ".nodeSelectorTerms"
         items = read_maps(read_map(required, where).get("nodeSelectorTerms"), where)
-        terms = tuple(read_term(term, f"{where}[{index}]") for index, term in enumerate(items))
+        terms = read_as(tuple[NodeSelectorTerm, ...], items, where)
     return Placement(
         read_text(spec, "nodeName", "spec") or "", read_labels(spec.get("nodeSelector"), "spec.nodeSelector"), terms
     )
-
-
-def read_term(term: Mapping[str, Any], where: str) -> NodeSelectorTerm:
-    found: NodeSelectorTerm = read_as(NodeSelectorTerm, term, where)
-    return found
 
 
 COMPARISON_GATE: Final = "TaintTolerationComparisonOperators"

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from gpuflow.checker.nodes.node_selection import REQUIRED
 from gpuflow.kubernetes import objects
 from gpuflow.kubernetes.admission.pod import read_integer, read_text
-from gpuflow.kubernetes.decoding import decode
 from gpuflow.kubernetes.labels import Labels, Selector, read_selector
 from gpuflow.kubernetes.resources import read_maps, read_texts
 
@@ -65,21 +63,17 @@ class Affinity(NamedTuple):
 NO_TERMS: Final = Affinity((), ())
 
 
-def read_affinity(spec: Mapping[str, Any], namespace: str, labels: Labels | None = None) -> Affinity:
+def affinity_of(affinity: objects.Affinity, namespace: str, labels: Labels | None = None) -> Affinity:
     """The terms of a pod. With its `labels`, as they stand once the API server has stored it.
 
     The server writes what `matchLabelKeys` and `mismatchLabelKeys` mean into the selectors of a new pod.
     """
-    return affinity_of(decode(objects.Affinity, spec.get("affinity"), "spec.affinity"), namespace, labels)
-
-
-def affinity_of(affinity: objects.Affinity, namespace: str, labels: Labels | None = None) -> Affinity:
     together, apart = affinity.pod_affinity.required, affinity.pod_anti_affinity.required
     if not together and not apart:
         return NO_TERMS
 
     def read(terms: Iterable[objects.PodAffinityTerm], field: str) -> tuple[PodAffinityTerm, ...]:
-        where = f"spec.affinity.{field}.{REQUIRED}"
+        where = f"spec.affinity.{field}.{objects.REQUIRED}"
         return tuple(_read_term(item, f"{where}[{index}]", namespace, labels) for index, item in enumerate(terms))
 
     return Affinity(read(together, "podAffinity"), read(apart, "podAntiAffinity"))
@@ -88,13 +82,8 @@ def affinity_of(affinity: objects.Affinity, namespace: str, labels: Labels | Non
 def _read_term(item: objects.PodAffinityTerm, where: str, namespace: str, labels: Labels | None) -> PodAffinityTerm:
     selector = read_selector(item.label_selector, f"{where}.labelSelector")
     if selector is not None and labels is not None:
-        keys, others = (
-            read_texts(listed, f"{where}.{field}")
-            for field, listed in (
-                ("matchLabelKeys", item.match_label_keys),
-                ("mismatchLabelKeys", item.mismatch_label_keys),
-            )
-        )
+        keys = read_texts(item.match_label_keys, f"{where}.matchLabelKeys")
+        others = read_texts(item.mismatch_label_keys, f"{where}.mismatchLabelKeys")
         selector = selector.with_label_keys(keys, labels).with_label_keys(others, labels, "NotIn")
     namespaces = frozenset(read_texts(item.namespaces, f"{where}.namespaces"))
     namespace_selector = read_selector(item.namespace_selector, f"{where}.namespaceSelector")

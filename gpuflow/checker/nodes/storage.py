@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from gpuflow.checker.nodes.node_selection import NodeSelectorTerm, read_term
 from gpuflow.kubernetes.admission.pod import Body, read_text
+from gpuflow.kubernetes.decoding import read_as
 from gpuflow.kubernetes.labels import Labels, Selector, read_labels, read_selector
+from gpuflow.kubernetes.objects import NodeSelector, NodeSelectorTerm
 from gpuflow.kubernetes.resources import read_map, read_maps, read_quantity, read_resource_list, read_texts
 from gpuflow.quantity import Quantity
 
@@ -62,17 +63,21 @@ class Volume(NamedTuple):
     is_leaving: bool
     claim: tuple[str, str] | None
     """The namespace and name of the claim that it is for."""
-    terms: tuple[NodeSelectorTerm, ...] | None
-    """The nodes that reach it; `None`: all."""
+    nodes: NodeSelector | None
+    """Those that reach it; `None`: all."""
     block: bool
     attributes_class: str
     driver: str | None
     is_attached: bool | None
     """Whether it is attached to a node before it is mounted, by its source; `None`: its driver decides."""
 
+    @property
+    def terms(self) -> tuple[NodeSelectorTerm, ...]:
+        return () if self.nodes is None else self.nodes.node_selector_terms
+
     def reaches(self, labels: Labels) -> bool:
         """Whether its node affinity allows a node with these labels. It cannot ask for the name of a node."""
-        return self.terms is None or any(term.is_possible and term.matches("", labels) for term in self.terms)
+        return self.nodes is None or self.nodes.matches("", labels)
 
 
 class StorageClass(NamedTuple):
@@ -176,11 +181,6 @@ def read_volume(body: Body) -> Volume:
     phase = read_text(read_map(body.get("status"), "status"), "phase", "status")
     claim = read_map(spec.get("claimRef"), "spec.claimRef")
     required = read_map(spec.get("nodeAffinity"), "spec.nodeAffinity").get("required")
-    where = "spec.nodeAffinity.required.nodeSelectorTerms"
-    terms = None
-    if required is not None:
-        items = read_maps(read_map(required, "spec.nodeAffinity.required").get("nodeSelectorTerms"), where)
-        terms = tuple(read_term(term, f"{where}[{index}]") for index, term in enumerate(items))
     csi = read_map(spec.get("csi"), "spec.csi")
     return Volume(
         _name(body),
@@ -191,7 +191,7 @@ def read_volume(body: Body) -> Volume:
         phase == "Available",
         metadata.get("deletionTimestamp") is not None,
         (str(claim.get("namespace") or ""), str(claim.get("name") or "")) if claim else None,
-        terms,
+        read_as(NodeSelector | None, required, "spec.nodeAffinity.required"),
         spec.get("volumeMode") == "Block",
         read_text(spec, "volumeAttributesClassName", "spec") or "",
         read_text(csi, "driver", "spec.csi"),

@@ -56,12 +56,8 @@ def disks_clash(wanted: Iterable[Disk], used: Iterable[Disk]) -> bool:
     return any(disk.clashes(other) for other in used for disk in wanted)
 
 
-def read_disks(spec: Mapping[str, Any]) -> tuple[Disk, ...]:
-    return tuple(_disks(spec)) if spec.get("volumes") else ()
-
-
-def _disks(spec: Mapping[str, Any]) -> Iterator[Disk]:
-    for index, volume in enumerate(read_maps(spec.get("volumes"), "spec.volumes")):
+def read_disks(spec: Mapping[str, Any]) -> Iterator[Disk]:
+    for index, volume in enumerate(read_maps(spec.get("volumes") or None, "spec.volumes")):
         for kind, fields in IDENTITY.items():
             if volume.get(kind) is None:
                 continue
@@ -77,11 +73,9 @@ def _disks(spec: Mapping[str, Any]) -> Iterator[Disk]:
 
 def read_claim_names(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """The claims that a pod mounts by name."""
-    if not spec.get("volumes"):
-        return ()
     claims = (
         read_map(volume.get("persistentVolumeClaim"), f"spec.volumes[{index}].persistentVolumeClaim")
-        for index, volume in enumerate(read_maps(spec.get("volumes"), "spec.volumes"))
+        for index, volume in enumerate(read_maps(spec.get("volumes") or None, "spec.volumes"))
     )
     return tuple(dict.fromkeys(str(claim.get("claimName") or "") for claim in claims if claim))
 
@@ -200,7 +194,7 @@ class PodVolumes:
         volumes = [self._volumes[claim.volume] for claim in self._bound if claim.volume in self._volumes]
         found = {key for volume in volumes for key in ZONE_KEYS} | set[str]()
         for volume in (*volumes, *(each for ready in self._ready.values() for each in ready)):
-            found |= {each.key for term in volume.terms or () for each in term.expressions}
+            found |= {each.key for term in volume.terms for each in term.expressions}
         for claim in self._delayed:
             made = self._classes[claim.storage_class]
             found |= {key for term in made.topologies for key, _ in term}

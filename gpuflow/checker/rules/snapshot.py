@@ -14,7 +14,7 @@ from typing import Any, Final
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort
 from gpuflow.checker.kueue.snapshot import cyclic_cohorts
 from gpuflow.checker.nodes.node_info import GROUP_MAX
-from gpuflow.checker.nodes.pod_affinity import PodAffinityTerm, read_affinity
+from gpuflow.checker.nodes.pod_affinity import PodAffinityTerm, affinity_of
 from gpuflow.checker.question import Question, check_rule
 from gpuflow.checker.rules.pods import asked_resources
 from gpuflow.checker.snapshot import missing_kinds
@@ -22,6 +22,8 @@ from gpuflow.cluster import Cluster, Manifest, fields
 from gpuflow.cluster.kinds import SOURCES
 from gpuflow.core.errors import Problem, Where, did_you_mean, join_names, list_names
 from gpuflow.demands import StepDemand
+from gpuflow.kubernetes.decoding import decode
+from gpuflow.kubernetes.objects import Affinity
 from gpuflow.kubernetes.resources import read_map, read_maps
 
 WHITELIST: Final = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
@@ -331,7 +333,7 @@ def hidden_labels(q: Question) -> Iterator[Problem]:
 
     asking: dict[str, set[str]] = {}
     for one in q.admissions:
-        affinity = read_affinity(one.step.pod["spec"], namespace)
+        affinity = affinity_of(decode(Affinity, one.step.pod["spec"].get("affinity"), "spec.affinity"), namespace)
         for term in (*affinity.together, *affinity.apart):
             keys = {key for key in _asked_keys(term, namespace) if not key.startswith(KEPT_LABELS)}
             hidden = keys - cluster.labels

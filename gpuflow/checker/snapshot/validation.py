@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from msgspec.structs import astuple
+from msgspec.structs import fields
 
 from gpuflow.checker.kueue.flavors import read_flavor, read_named
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort, read_local_queue, read_reservations
@@ -39,12 +39,10 @@ from gpuflow.kubernetes.admission.pod import Body, read_flag, read_integer, read
 from gpuflow.kubernetes.admission.pod_security import LABEL, LEVELS
 from gpuflow.kubernetes.admission.quota import read_quota
 from gpuflow.kubernetes.decoding import Amounts, decode, read_as
-from gpuflow.kubernetes.labels import read_labels, read_tolerations
+from gpuflow.kubernetes.labels import EFFECTS, read_labels, read_tolerations
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_resource_list, read_texts
 
-EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 STATES: Final = ("True", "False", "Unknown")
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def require_whole_workload(body: Body) -> None:
@@ -122,7 +120,7 @@ def _require_containers(spec: objects.PodParts, where: str) -> None:
     ):
         for index, term in enumerate(affinity.required):
             if not term.topology_key:
-                at = f"{where}.affinity.{kind}.{REQUIRED}[{index}].topologyKey"
+                at = f"{where}.affinity.{kind}.{objects.REQUIRED}[{index}].topologyKey"
                 raise BadField(at, "an affinity term needs one")
 
 
@@ -138,7 +136,6 @@ SCOPES: Final = {
 }  # fmt: skip
 OPERATORS: Final = {"In", "NotIn", "Exists", "DoesNotExist"}
 LIMIT_TYPES: Final = ("Container", "Pod", "PersistentVolumeClaim")
-LIMIT_FIELDS: Final = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
 
 
 class Validated(NamedTuple):
@@ -199,8 +196,8 @@ def _read_limit_rules(body: Body) -> None:
     for index, item in enumerate(decode(objects.LimitRangeSpec, body.get("spec"), "spec").limits):
         if item.type not in LIMIT_TYPES and "/" not in item.type:
             raise BadField(f"spec.limits[{index}].type", f"{item.type!r} is not one of {', '.join(LIMIT_TYPES)}")
-        for field, amounts in zip(LIMIT_FIELDS, astuple(item)[1:], strict=True):
-            require_positive(amounts, f"spec.limits[{index}].{field}")
+        for field in fields(item)[1:]:
+            require_positive(getattr(item, field.name), f"spec.limits[{index}].{field.encode_name}")
 
 
 def _read_namespace(body: Body) -> None:

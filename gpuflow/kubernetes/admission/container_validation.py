@@ -8,7 +8,7 @@ k8s.io/kubernetes/pkg/apis/core/validation, Kubernetes v1.36.3.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -169,9 +169,6 @@ HOST_PATHS: Final = (
 FIRST_SOURCES: Final = ("emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret", "nfs")
 """The order in which Kubernetes looks at the sources, as far as it matters which comes first."""
 MODE_RULE: Final = "must be a number between 0 and 0777 (octal), both inclusive"
-PROJECTIONS: Final = (
-    "secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle", "podCertificate",
-)  # fmt: skip
 ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES: Final = ("Block", "Filesystem")
 FILE_FACTS: Final = (
@@ -192,6 +189,14 @@ RESOURCE_REFS: Final = (
 REQUIRED_OF_SOURCE: Final = {"nfs": ("server", "path"), "persistentVolumeClaim": ("claimName",), "csi": ("driver",)}
 
 
+def name_faults(field: str, name: str, faults_of: Callable[[str], Iterable[str]]) -> Iterator[FieldError]:
+    return (invalid(field, name, fault) for fault in faults_of(name))
+
+
+def missing_faults(holder: Body, place: str, *keys: str) -> Iterator[FieldError]:
+    return (required(f"{place}.{key}") for key in keys if not read_text(holder, key, place))
+
+
 def source_faults(volume: Body, field: str) -> Iterator[FieldError]:
     """What is wrong with where a volume comes from; one that names no source is an empty directory."""
     kinds = [kind for kind in (*FIRST_SOURCES, *fields_of("Volume")) if kind != "name" and volume.get(kind) is not None]
@@ -204,17 +209,13 @@ def source_faults(volume: Body, field: str) -> Iterator[FieldError]:
 
 
 def _faults_of_source(kind: str, source: Body, place: str) -> Iterator[FieldError]:
-    for key in REQUIRED_OF_SOURCE.get(kind, ()):
-        if not read_text(source, key, place):
-            yield required(f"{place}.{key}")
+    yield from missing_faults(source, place, *REQUIRED_OF_SOURCE.get(kind, ()))
     if kind == "hostPath":
         yield from _host_path(source, place)
     elif kind == "nfs" and not (read_text(source, "path", place) or "").startswith("/"):
         yield invalid(f"{place}.path", read_text(source, "path", place) or "", "must be an absolute path")
     elif kind in ("configMap", "secret"):
-        name = "name" if kind == "configMap" else "secretName"
-        if not read_text(source, name, place):
-            yield required(f"{place}.{name}")
+        yield from missing_faults(source, place, "name" if kind == "configMap" else "secretName")
         yield from _mode_faults(source, "defaultMode", place)
         for index, item in enumerate(read_maps(source.get("items"), f"{place}.items")):
             yield from _item_faults(item, f"{place}.items[{index}]")
@@ -246,10 +247,7 @@ def _host_path(source: Body, place: str) -> Iterator[FieldError]:
 
 def _item_faults(item: Body, place: str) -> Iterator[FieldError]:
     path = read_text(item, "path", place) or ""
-    if not read_text(item, "key", place):
-        yield required(f"{place}.key")
-    if not path:
-        yield required(f"{place}.path")
+    yield from missing_faults(item, place, "key", "path")
     yield from _reserved_path_faults(path, f"{place}.path")
     yield from _mode_faults(item, "mode", place)
 
@@ -283,7 +281,7 @@ def _projected_faults(source: Body, place: str) -> Iterator[FieldError]:
     paths: set[str] = set()
     for index, given in enumerate(read_maps(source.get("sources"), f"{place}.sources")):
         where = f"{place}.sources[{index}]"
-        if sum(given.get(kind) is not None for kind in PROJECTIONS) > 1:
+        if sum(given.get(kind) is not None for kind in fields_of("VolumeProjection")) > 1:
             yield forbidden(where, "may not specify more than 1 volume type per source")
         for kind in ("secret", "configMap"):
             if given.get(kind) is not None:
@@ -379,8 +377,7 @@ def _csi(source: Body, place: str) -> Iterator[FieldError]:
             yield invalid(f"{place}.driver", driver, fault)
     if source.get("nodePublishSecretRef") is not None:
         where = f"{place}.nodePublishSecretRef"
-        if not read_text(read_map(source["nodePublishSecretRef"], where), "name", where):
-            yield required(f"{where}.name")
+        yield from missing_faults(read_map(source["nodePublishSecretRef"], where), where, "name")
 
 
 def _claim_template(template: Body, place: str) -> Iterator[FieldError]:
@@ -390,10 +387,8 @@ def _claim_template(template: Body, place: str) -> Iterator[FieldError]:
         if key not in ("labels", "annotations", "creationTimestamp") and metadata[key] is not None:
             yield forbidden(f"{place}.metadata.{key}", "cannot be set")
     for key, value in read_map(metadata.get("labels"), f"{place}.metadata.labels").items():
-        for fault in qualified_name_faults(key):
-            yield invalid(f"{place}.metadata.labels", key, fault)
-        for fault in label_value_faults(str(value)):
-            yield invalid(f"{place}.metadata.labels", str(value), fault)
+        yield from name_faults(f"{place}.metadata.labels", key, qualified_name_faults)
+        yield from name_faults(f"{place}.metadata.labels", str(value), label_value_faults)
     where = f"{place}.spec"
     spec = read_map(template.get("spec"), where)
     modes = spec.get("accessModes") or []
@@ -406,8 +401,8 @@ def _claim_template(template: Body, place: str) -> Iterator[FieldError]:
         yield forbidden(f"{where}.accessModes", "may not use ReadWriteOncePod with other access modes")
     yield from _storage(read_map(spec.get("resources"), f"{where}.resources"), f"{where}.resources")
     name = read_text(spec, "storageClassName", where)
-    for fault in dns_subdomain_faults(name) if name else ():
-        yield invalid(f"{where}.storageClassName", name or "", fault)
+    if name:
+        yield from name_faults(f"{where}.storageClassName", name, dns_subdomain_faults)
     volume_mode = read_text(spec, "volumeMode", where)
     if volume_mode is not None and volume_mode not in VOLUME_MODES:
         yield unsupported(f"{where}.volumeMode", volume_mode, VOLUME_MODES)
@@ -422,7 +417,6 @@ def _storage(resources: Body, place: str) -> Iterator[FieldError]:
 
 
 DEFAULT_GRACE: Final = 30
-HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "sleep")
 PORT_RULE: Final = "must be between 1 and 65535, inclusive"
 PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 VARIABLE_RULE: Final = (
@@ -460,7 +454,7 @@ def _value_from(source: Body, has_value: bool, where: str) -> Iterator[FieldErro
         elif kind == "resourceFieldRef":
             yield from resource_ref_faults(ref, place)
         elif kind in ("configMapKeyRef", "secretKeyRef"):
-            yield from (required(f"{place}.{key}") for key in ("name", "key") if not read_text(ref, key, place))
+            yield from missing_faults(ref, place, "name", "key")
     if not given:
         *most, last = (f"`{kind}`" for kind in VARIABLE_SOURCES)
         yield invalid(where, "", f"must specify one of: {', '.join(most)} or {last}")
@@ -479,8 +473,7 @@ def whole_source_faults(listed: object, where: str) -> Iterator[FieldError]:
             yield invalid(f"{field}.prefix", prefix, VARIABLE_RULE)
         given = [kind for kind in ("configMapRef", "secretRef") if source.get(kind) is not None]
         for kind in given:
-            if not read_text(read_map(source[kind], f"{field}.{kind}"), "name", f"{field}.{kind}"):
-                yield required(f"{field}.{kind}.name")
+            yield from missing_faults(read_map(source[kind], f"{field}.{kind}"), f"{field}.{kind}", "name")
         if not given:
             yield invalid(where, "", "must specify one of: `configMapRef` or `secretRef`")
         elif len(given) > 1:
@@ -497,7 +490,7 @@ def hook_faults(container: Any, place: str, spec: Body) -> Iterator[FieldError]:
             continue
         where = f"{place}.lifecycle.{name}"
         hook = read_map(lifecycle[name], where)
-        given = [kind for kind in HANDLERS if hook.get(kind) is not None]
+        given = [kind for kind in fields_of("LifecycleHandler") if hook.get(kind) is not None]
         yield from (forbidden(f"{where}.{kind}", "may not specify more than 1 handler type") for kind in given[1:])
         if not given:
             yield required(where, "must specify a handler type")
@@ -569,5 +562,4 @@ def device_faults(listed: object, where: str, volumes: Mapping[str, Body]) -> It
             yield not_found(f"{field}.name", name)
         elif not {"persistentVolumeClaim", "ephemeral"} & volumes[name].keys():
             yield invalid(f"{field}.name", name, DEVICE_RULE)
-        if not read_text(device, "devicePath", field):
-            yield required(f"{field}.devicePath")
+        yield from missing_faults(device, field, "devicePath")

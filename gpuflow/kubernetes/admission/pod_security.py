@@ -10,12 +10,13 @@ Mirrors k8s.io/pod-security-admission/policy.DefaultChecks, Kubernetes v1.36.3.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 from gpuflow.kubernetes.admission.field_errors import quote_as_go
 from gpuflow.kubernetes.admission.pod import Body
+from gpuflow.kubernetes.pod_fields import fields_of
 from gpuflow.kubernetes.resources import read_map, read_maps, read_texts
 
 Map = Mapping[str, Any]
@@ -39,14 +40,6 @@ class View:
             for each in read_maps(spec.get(field), f"spec.{field}")
         ]
 
-    @property
-    def is_windows(self) -> bool:
-        return bool(read_map(self.spec.get("os"), "spec.os").get("name") == "windows")
-
-    @property
-    def has_own_users(self) -> bool:
-        return self.spec.get("hostUsers") is False
-
     def bad_containers(self, bad: Callable[[Map], object]) -> list[str]:
         """The names of the containers whose security context is bad."""
         return [name for name, _, context in self.containers if bad(context)]
@@ -58,6 +51,10 @@ def quote(items: Iterable[str]) -> str:
 
 def plural(word: str, many: int) -> str:
     return word if many == 1 else f"{word}s"
+
+
+def use(names: Sized) -> str:
+    return "uses" if len(names) == 1 else "use"
 
 
 def container_list(names: list[str]) -> str:
@@ -77,11 +74,7 @@ ALLOWED_VOLUMES: Final = (
     "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim", "projected",
     "secret",
 )  # fmt: skip
-RESTRICTED_VOLUMES: Final = (
-    "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "gitRepo", "nfs", "iscsi", "glusterfs", "rbd",
-    "flexVolume", "cinder", "cephfs", "flocker", "fc", "azureFile", "vsphereVolume", "quobyte", "azureDisk",
-    "photonPersistentDisk", "portworxVolume", "scaleIO", "storageos",
-)  # fmt: skip
+RESTRICTED_VOLUMES: Final = tuple(kind for kind in fields_of("Volume") if kind not in ("name", *ALLOWED_VOLUMES))
 
 
 def host_namespaces(pod: View) -> Finding:
@@ -106,11 +99,10 @@ def restricted_volumes(pod: View) -> Finding:
             kinds.add(next((kind for kind in RESTRICTED_VOLUMES if each.get(kind) is not None), "unknown"))
     if not names:
         return None
-    use = "uses" if len(names) == 1 else "use"
     what = plural("restricted volume type", len(kinds))
     return (
         "restricted volume types",
-        f"{plural('volume', len(names))} {quote(names)} {use} {what} {quote(sorted(kinds))}",
+        f"{plural('volume', len(names))} {quote(names)} {use(names)} {what} {quote(sorted(kinds))}",
     )
 
 
@@ -127,8 +119,8 @@ def host_ports(pod: View) -> Finding:
             ports.update(map(str, found))
     if not names:
         return None
-    use = "uses" if len(names) == 1 else "use"
-    return ("hostPort", f"{container_list(names)} {use} {plural('hostPort', len(ports))} {', '.join(sorted(ports))}")
+    what = plural("hostPort", len(ports))
+    return ("hostPort", f"{container_list(names)} {use(names)} {what} {', '.join(sorted(ports))}")
 
 
 def handlers(container: Map) -> Iterator[Map]:
@@ -150,9 +142,8 @@ def probe_hosts(pod: View) -> Finding:
                     hosts.add(str(host))
     if not names:
         return None
-    use = "uses" if len(names) == 1 else "use"
     what = plural("probe or lifecycle host", len(hosts))
-    return ("probe or lifecycle host", f"{container_list(sorted(names))} {use} {what} {quote(sorted(hosts))}")
+    return ("probe or lifecycle host", f"{container_list(sorted(names))} {use(names)} {what} {quote(sorted(hosts))}")
 
 
 def sysctls(pod: View, allowed: frozenset[str]) -> Finding:
@@ -173,9 +164,7 @@ SECCOMP_POD_ANNOTATION: Final = "seccomp.security.alpha.kubernetes.io/pod"
 SECCOMP_ANNOTATION: Final = "container.seccomp.security.alpha.kubernetes.io/"
 
 
-def privilege_escalation(pod: View, exempt_windows: bool) -> Finding:
-    if exempt_windows and pod.is_windows:
-        return None
+def privilege_escalation(pod: View) -> Finding:
     names = pod.bad_containers(lambda context: context.get("allowPrivilegeEscalation") is not False)
     if not names:
         return None
@@ -185,16 +174,25 @@ def privilege_escalation(pod: View, exempt_windows: bool) -> Finding:
     )
 
 
-def app_armor(pod: View) -> Finding:
-    def kind(context: Map) -> str | None:
-        profile = context.get("appArmorProfile")
-        return None if profile is None else str(read_map(profile, "appArmorProfile").get("type") or "")
+def forbidden_profiles(pod: View, field: str) -> tuple[str, list[str]]:
+    """Who sets a profile of a type that is not allowed, and these types."""
 
-    kinds = [kind(pod.context), *(kind(context) for _, _, context in pod.containers)]
-    bad = [None if each in (None, *PROFILES) else each for each in kinds]
-    values = sorted({each for each in bad if each is not None})
-    names = [name for (name, _, _), each in zip(pod.containers, bad[1:], strict=True) if each is not None]
-    culprits = [setters(bad[0] is not None, names)] if values else []
+    def bad(context: Map) -> bool:
+        return profile_type(context, field) not in (None, *PROFILES)
+
+    every = [pod.context, *(context for _, _, context in pod.containers)]
+    kinds = {str(profile_type(context, field)) for context in every if bad(context)}
+    return setters(bad(pod.context), pod.bad_containers(bad)), sorted(kinds)
+
+
+def profile_type(context: Map, field: str) -> str | None:
+    profile = context.get(field)
+    return None if profile is None else str(read_map(profile, field).get("type") or "")
+
+
+def app_armor(pod: View) -> Finding:
+    who, values = forbidden_profiles(pod, "appArmorProfile")
+    culprits = [who] if who else []
     annotations = sorted(
         f"{key}={quote_as_go(value)}"
         for key, value in pod.annotations.items()
@@ -207,47 +205,36 @@ def app_armor(pod: View) -> Finding:
         culprits.append(plural("annotation", len(annotations)))
     if not culprits:
         return None
-    who = " and ".join(culprits)
-    return (
-        plural("forbidden AppArmor profile", len(values)),
-        f"{who} must not set AppArmor profile type to {quote(values)}",
-    )
+    detail = f"{' and '.join(culprits)} must not set AppArmor profile type to {quote(values)}"
+    return (plural("forbidden AppArmor profile", len(values)), detail)
 
 
-def added_capabilities(context: Map, allowed: Iterable[str]) -> list[str]:
-    added = read_texts(context_section(context, "capabilities").get("add"), "capabilities.add")
-    return [each for each in added if each not in allowed]
+def added_capabilities(pod: View, allowed: Collection[str]) -> str | None:
+    """That containers add capabilities beside those allowed."""
 
+    def extras(context: Map) -> list[str]:
+        listed = read_texts(context_section(context, "capabilities").get("add"), "capabilities.add")
+        return [each for each in listed if each not in allowed]
 
-def dropped_capabilities(context: Map) -> list[str]:
-    return read_texts(context_section(context, "capabilities").get("drop"), "capabilities.drop")
+    names = pod.bad_containers(extras)
+    if not names:
+        return None
+    every = {each for _, _, context in pod.containers for each in extras(context)}
+    return f"{container_list(names)} must not include {quote(sorted(every))} in securityContext.capabilities.add"
 
 
 def capabilities_baseline(pod: View) -> Finding:
-    names = pod.bad_containers(lambda context: added_capabilities(context, DEFAULT_CAPABILITIES))
-    if not names:
-        return None
-    added = {each for _, _, context in pod.containers for each in added_capabilities(context, DEFAULT_CAPABILITIES)}
-    return (
-        "non-default capabilities",
-        f"{container_list(names)} must not include {quote(sorted(added))} in securityContext.capabilities.add",
-    )
+    adding = added_capabilities(pod, DEFAULT_CAPABILITIES)
+    return ("non-default capabilities", adding) if adding else None
 
 
-def capabilities_restricted(pod: View, exempt_windows: bool) -> Finding:
-    if exempt_windows and pod.is_windows:
-        return None
-    allowed = ("NET_BIND_SERVICE",)
-    keeping = pod.bad_containers(lambda context: "ALL" not in dropped_capabilities(context))
-    adding = pod.bad_containers(lambda context: added_capabilities(context, allowed))
-    details = []
-    if keeping:
-        details.append(f'{container_list(keeping)} must set securityContext.capabilities.drop=["ALL"]')
-    if adding:
-        added = {each for _, _, context in pod.containers for each in added_capabilities(context, allowed)}
-        details.append(
-            f"{container_list(adding)} must not include {quote(sorted(added))} in securityContext.capabilities.add"
-        )
+def capabilities_restricted(pod: View) -> Finding:
+    def keeps(context: Map) -> bool:
+        return "ALL" not in read_texts(context_section(context, "capabilities").get("drop"), "capabilities.drop")
+
+    names = pod.bad_containers(keeps)
+    keeping = f'{container_list(names)} must set securityContext.capabilities.drop=["ALL"]' if names else None
+    details = [each for each in (keeping, added_capabilities(pod, ("NET_BIND_SERVICE",))) if each]
     return ("unrestricted capabilities", "; ".join(details)) if details else None
 
 
@@ -256,9 +243,7 @@ def privileged(pod: View) -> Finding:
     return ("privileged", f"{container_list(names)} must not set securityContext.privileged=true") if names else None
 
 
-def proc_mount(pod: View, exempt_own_users: bool) -> Finding:
-    if exempt_own_users and pod.has_own_users:
-        return None
+def proc_mount(pod: View) -> Finding:
     names = pod.bad_containers(lambda context: context.get("procMount") not in (None, "Default"))
     if not names:
         return None
@@ -266,9 +251,7 @@ def proc_mount(pod: View, exempt_own_users: bool) -> Finding:
     return ("procMount", f"{container_list(names)} must not set securityContext.procMount to {quote(sorted(kinds))}")
 
 
-def run_as_non_root(pod: View, exempt_own_users: bool) -> Finding:
-    if exempt_own_users and pod.has_own_users:
-        return None
+def run_as_non_root(pod: View) -> Finding:
     of_pod = pod.context.get("runAsNonRoot")
     who = setters(of_pod is False, pod.bad_containers(lambda context: context.get("runAsNonRoot") is False))
     if who:
@@ -279,9 +262,7 @@ def run_as_non_root(pod: View, exempt_own_users: bool) -> Finding:
     return None
 
 
-def run_as_user(pod: View, exempt_own_users: bool) -> Finding:
-    if exempt_own_users and pod.has_own_users:
-        return None
+def run_as_user(pod: View) -> Finding:
     who = setters(pod.context.get("runAsUser") == 0, pod.bad_containers(lambda context: context.get("runAsUser") == 0))
     return ("runAsUser=0", f"{who} must not set runAsUser=0") if who else None
 
@@ -320,24 +301,12 @@ def seccomp_annotations(pod: View) -> Finding:
     return ("seccompProfile", f"forbidden {plural('annotation', len(forbidden))} {', '.join(forbidden)}")
 
 
-def seccomp(pod: View, required: bool, exempt_windows: bool) -> Finding:
-    if exempt_windows and pod.is_windows:
-        return None
-
-    def kind(context: Map) -> str | None:
-        profile = context.get("seccompProfile")
-        return None if profile is None else str(read_map(profile, "seccompProfile").get("type") or "")
-
-    def bad(context: Map) -> bool:
-        return kind(context) not in (None, *PROFILES)
-
-    who = setters(bad(pod.context), pod.bad_containers(bad))
+def seccomp(pod: View, required: bool) -> Finding:
+    who, values = forbidden_profiles(pod, "seccompProfile")
     if who:
-        every = [pod.context, *(context for _, _, context in pod.containers)]
-        values = sorted({str(kind(context)) for context in every if bad(context)})
         return ("seccompProfile", f"{who} must not set securityContext.seccompProfile.type to {quote(values)}")
-    silent = pod.bad_containers(lambda context: kind(context) is None)
-    if required and kind(pod.context) is None and silent:
+    silent = pod.bad_containers(lambda context: context.get("seccompProfile") is None)
+    if required and pod.context.get("seccompProfile") is None and silent:
         field = "securityContext.seccompProfile.type"
         return "seccompProfile", f'pod or {container_list(silent)} must set {field} to "RuntimeDefault" or "Localhost"'
     return None
@@ -378,9 +347,17 @@ class Entry(NamedTuple):
     replaces: str = ""
 
 
-def _with_exemption(check: Callable[..., Finding], exempt: str, since: int, exempt_since: int) -> dict[int, Check]:
+def is_windows(pod: View) -> bool:
+    return bool(read_map(pod.spec.get("os"), "spec.os").get("name") == "windows")
+
+
+def has_own_users(pod: View) -> bool:
+    return pod.spec.get("hostUsers") is False
+
+
+def _with_exemption(check: Check, is_exempt: Callable[[View], bool], since: int, exempt_since: int) -> dict[int, Check]:
     """The two forms of a check that later exempts some pods, each from its minor version on."""
-    return {since: partial(check, **{exempt: False}), exempt_since: partial(check, **{exempt: True})}
+    return {since: check, exempt_since: lambda pod: None if is_exempt(pod) else check(pod)}
 
 
 # In the order in which Kubernetes reports them: by name, baseline first.
@@ -392,13 +369,11 @@ BASELINE: Final[Mapping[str, Entry]] = {
     "hostPorts": Entry({0: host_ports}),
     "hostProbesAndHostLifecycle": Entry({34: probe_hosts}),
     "privileged": Entry({0: privileged}),
-    "procMount": Entry(_with_exemption(proc_mount, "exempt_own_users", 0, 35)),
+    "procMount": Entry(_with_exemption(proc_mount, has_own_users, 0, 35)),
     "seLinuxOptions": Entry(
         {0: partial(se_linux, allowed=SE_LINUX), 31: partial(se_linux, allowed=SE_LINUX | {"container_engine_t"})}
     ),
-    "seccompProfile_baseline": Entry(
-        {0: seccomp_annotations, 19: partial(seccomp, required=False, exempt_windows=False)}
-    ),
+    "seccompProfile_baseline": Entry({0: seccomp_annotations, 19: partial(seccomp, required=False)}),
     "sysctls": Entry(
         {
             0: partial(sysctls, allowed=SYSCTLS),
@@ -410,16 +385,16 @@ BASELINE: Final[Mapping[str, Entry]] = {
     "windowsHostProcess": Entry({0: windows_host_process}),
 }
 RESTRICTED: Final[Mapping[str, Entry]] = {
-    "allowPrivilegeEscalation": Entry(_with_exemption(privilege_escalation, "exempt_windows", 8, 25)),
+    "allowPrivilegeEscalation": Entry(_with_exemption(privilege_escalation, is_windows, 8, 25)),
     "capabilities_restricted": Entry(
-        _with_exemption(capabilities_restricted, "exempt_windows", 22, 25), replaces="capabilities_baseline"
+        _with_exemption(capabilities_restricted, is_windows, 22, 25), replaces="capabilities_baseline"
     ),
-    "procMount_restricted": Entry({35: partial(proc_mount, exempt_own_users=False)}, replaces="procMount"),
+    "procMount_restricted": Entry({35: proc_mount}, replaces="procMount"),
     "restrictedVolumes": Entry({0: restricted_volumes}, replaces="hostPathVolumes"),
-    "runAsNonRoot": Entry(_with_exemption(run_as_non_root, "exempt_own_users", 0, 35)),
-    "runAsUser": Entry(_with_exemption(run_as_user, "exempt_own_users", 23, 35)),
+    "runAsNonRoot": Entry(_with_exemption(run_as_non_root, has_own_users, 0, 35)),
+    "runAsUser": Entry(_with_exemption(run_as_user, has_own_users, 23, 35)),
     "seccompProfile_restricted": Entry(
-        _with_exemption(partial(seccomp, required=True), "exempt_windows", 19, 25), replaces="seccompProfile_baseline"
+        _with_exemption(partial(seccomp, required=True), is_windows, 19, 25), replaces="seccompProfile_baseline"
     ),
 }
 NEWEST: Final = max(minor for entry in (*BASELINE.values(), *RESTRICTED.values()) for minor in entry.forms)

@@ -20,7 +20,7 @@ from gpuflow.kubernetes.admission.pod import (
 )
 from gpuflow.kubernetes.admission.usage import is_tracked_for_pods, pod_usage
 from gpuflow.kubernetes.decoding import decode
-from gpuflow.kubernetes.objects import ResourceQuotaSpec, ResourceQuotaStatus
+from gpuflow.kubernetes.objects import REQUIRED, ResourceQuotaSpec, ResourceQuotaStatus
 from gpuflow.kubernetes.resources import ResourceList, has_pod_level, read_map, read_maps
 from gpuflow.quantity import Quantity
 
@@ -67,9 +67,11 @@ def _read_quota(manifest: Body) -> Quota:
     metadata = read_map(read_object(manifest, "ResourceQuota").get("metadata"), "ResourceQuota metadata")
     name = read_text(metadata, "name", "ResourceQuota metadata") or ""
     where = f"ResourceQuota {name}"
-    spec = decode(ResourceQuotaSpec, manifest.get("spec"), f"{where}: spec")
-    status = decode(ResourceQuotaStatus, manifest.get("status"), f"{where}: status")
+    given = read_map(manifest.get("spec"), f"{where}: spec")
     assumed = manifest.get("status") is None
+    status = decode(ResourceQuotaStatus, {} if assumed else manifest["status"], f"{where}: status")
+    # Where there is a status, it alone says what is enforced.
+    spec = decode(ResourceQuotaSpec, given if assumed else {**given, "hard": {}}, f"{where}: spec")
     hard = round_to_milli(spec.hard if assumed else status.hard)
     selected = (
         QuotaScope(str(each.scope_name), str(each.operator), each.values)
@@ -260,7 +262,7 @@ def _crosses_namespaces(spec: Mapping[str, Any]) -> bool:
     for kind in ("podAffinity", "podAntiAffinity"):
         where = f"spec.affinity.{kind}"
         rules = read_map(affinity.get(kind), where)
-        terms = read_maps(rules.get("requiredDuringSchedulingIgnoredDuringExecution"), where)
+        terms = read_maps(rules.get(REQUIRED), where)
         for weighted in read_maps(rules.get("preferredDuringSchedulingIgnoredDuringExecution"), where):
             terms.append(read_map(weighted.get("podAffinityTerm"), where))
         if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms):

@@ -18,6 +18,7 @@ from gpuflow.kubernetes.admission.container_validation import (
     device_faults,
     hook_faults,
     inside_faults,
+    name_faults,
     pod_level_faults,
     port_faults,
     requirement_faults,
@@ -44,6 +45,7 @@ from gpuflow.kubernetes.admission.names import (
     qualified_name_faults,
 )
 from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_integer, read_text
+from gpuflow.kubernetes.labels import EFFECTS
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps
 
 DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
@@ -108,7 +110,7 @@ def _host_alias_faults(aliases: Any) -> Iterator[FieldError]:
         field = f"spec.hostAliases[{index}]"
         yield from _address(read_text(alias, "ip", field) or "", f"{field}.ip")
         for number, name in enumerate(read_texts(alias, "hostnames", field)):
-            yield from (invalid(f"{field}.hostnames[{number}]", name, fault) for fault in dns_subdomain_faults(name))
+            yield from name_faults(f"{field}.hostnames[{number}]", name, dns_subdomain_faults)
 
 
 def _spread_faults(constraints: list[Body], field: str, labels: Body) -> Iterator[FieldError]:
@@ -148,8 +150,7 @@ def _label_keys(constraint: Body, where: str, labels: Body) -> Iterator[FieldErr
     selector = read_map(constraint.get("labelSelector"), f"{where}.labelSelector")
     own = read_map(selector.get("matchLabels"), f"{where}.labelSelector.matchLabels")
     for index, key in enumerate(keys):
-        for fault in qualified_name_faults(key):
-            yield invalid(f"{where}.matchLabelKeys[{index}]", key, fault)
+        yield from name_faults(f"{where}.matchLabelKeys[{index}]", key, qualified_name_faults)
         if key in own and key in labels:
             yield invalid(f"{where}[{index}]", key, "exists in both matchLabelKeys and labelSelector")
 
@@ -176,7 +177,6 @@ MAX_INT32: Final = 2**31 - 1
 POD_RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 CONTAINER_RESTART_POLICIES: Final = ("Always", "Never", "OnFailure")
 PROC_MOUNTS: Final = ("Default", "Unmasked")
-EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def pod_faults(pod: Pod) -> tuple[FieldError, ...]:
@@ -202,13 +202,11 @@ def pod_faults(pod: Pod) -> tuple[FieldError, ...]:
 def _metadata_faults(metadata: Body) -> Iterator[FieldError]:
     name, namespace = metadata.get("name"), metadata.get("namespace")
     if name:
-        for fault in dns_subdomain_faults(name):
-            yield invalid("metadata.name", name, fault)
+        yield from name_faults("metadata.name", name, dns_subdomain_faults)
     elif not metadata.get("generateName"):
         yield required("metadata.name", "name or generateName is required")
     if namespace:
-        for fault in dns_label_faults(namespace):
-            yield invalid("metadata.namespace", namespace, fault)
+        yield from name_faults("metadata.namespace", namespace, dns_label_faults)
     if metadata.get("labels"):
         yield from _label_faults(metadata["labels"], "metadata.labels")
     if metadata.get("annotations"):
@@ -221,15 +219,8 @@ def _label_faults(labels: object, field: str) -> Iterator[FieldError]:
     for key, value in read_map(labels, field).items():
         if not isinstance(key, str) or not (value is None or isinstance(value, str)):
             raise BadField(field, f"{key!r}: {value!r} must be a string and have a string as its key")
-        for fault in qualified_name_faults(key):
-            yield invalid(field, key, fault)
-        for fault in label_value_faults(value or ""):
-            yield invalid(field, value or "", fault)
-
-
-def _name_faults(field: str, name: str, faults_of: Callable[[str], tuple[str, ...]]) -> Iterator[FieldError]:
-    for fault in faults_of(name):
-        yield invalid(field, name, fault)
+        yield from name_faults(field, key, qualified_name_faults)
+        yield from name_faults(field, value or "", label_value_faults)
 
 
 def _check_containers(pod: Pod, volumes: set[str], claims: set[str], faults: list[FieldError]) -> None:
@@ -243,7 +234,7 @@ def _check_containers(pod: Pod, volumes: set[str], claims: set[str], faults: lis
             if not name:
                 faults.append(required(f"{where}.name"))
             elif dns_label_faults(name):
-                faults.extend(_name_faults(f"{where}.name", name, dns_label_faults))
+                faults.extend(name_faults(f"{where}.name", name, dns_label_faults))
             if name in names:
                 faults.append(duplicate(f"{where}.name", name))
             names.add(name)
@@ -358,7 +349,7 @@ def _claim_faults(wanted: object, field: str, claims: set[str]) -> Iterator[Fiel
             yield duplicate(where, name)
         else:
             if request:
-                yield from _name_faults(f"{where}.request", request, dns_label_faults)
+                yield from name_faults(f"{where}.request", request, dns_label_faults)
             if (name, request) in seen:
                 yield duplicate(where, f"{name}/{request}")
             elif not request and any(other == name for other, _ in seen):
@@ -380,7 +371,7 @@ def _volumes(listed: object, faults: list[FieldError]) -> set[str]:
             continue
         field = f"spec.volumes[{index}].name"
         name = read_text(volume, "name", f"spec.volumes[{index}]")
-        faults.extend(_name_faults(field, name, dns_label_faults) if name else [required(field)])
+        faults.extend(name_faults(field, name, dns_label_faults) if name else [required(field)])
         if name in names:
             faults.append(duplicate(field, name or ""))
     return names
@@ -396,7 +387,7 @@ def _resource_claims(listed: object, faults: list[FieldError]) -> set[str]:
         elif name in names:
             faults.append(duplicate(field, name))
         else:
-            faults.extend(_name_faults(field, name, dns_label_faults))
+            faults.extend(name_faults(field, name, dns_label_faults))
             names.add(name)
     return names
 
@@ -413,11 +404,11 @@ def _spec_faults(pod: Pod) -> Iterator[FieldError]:
         if field in spec:
             name = read_text(spec, field, "spec")
             if name:
-                yield from _name_faults(f"spec.{field}", name, faults_of)
+                yield from name_faults(f"spec.{field}", name, faults_of)
     if pod.priority_class:
-        yield from _name_faults("spec.priorityClassName", pod.priority_class, dns_subdomain_faults)
+        yield from name_faults("spec.priorityClassName", pod.priority_class, dns_subdomain_faults)
     if pod.runtime_class is not None:
-        yield from _name_faults("spec.runtimeClassName", pod.runtime_class, dns_subdomain_faults)
+        yield from name_faults("spec.runtimeClassName", pod.runtime_class, dns_subdomain_faults)
     if pod.preemption_policy not in (None, "PreemptLowerPriority", "Never"):
         policies = ("PreemptLowerPriority", "Never")
         yield unsupported("spec.preemptionPolicy", pod.preemption_policy or "", policies)
@@ -440,7 +431,7 @@ def _gate_faults(spec: Body) -> Iterator[FieldError]:
     for index, gate in enumerate(read_maps(spec["schedulingGates"], "spec.schedulingGates")):
         field = f"spec.schedulingGates[{index}]"
         name = read_text(gate, "name", field) or ""
-        yield from _name_faults(field, name, qualified_name_faults)
+        yield from name_faults(field, name, qualified_name_faults)
         if name in names:
             yield duplicate(field, name)
         names.add(name)
@@ -462,7 +453,7 @@ def _toleration_faults(toleration: Body, field: str) -> Iterator[FieldError]:
     value = read_text(toleration, "value", field) or ""
     effect = read_text(toleration, "effect", field) or ""
     if key:
-        yield from _name_faults(f"{field}.key", key, qualified_name_faults)
+        yield from name_faults(f"{field}.key", key, qualified_name_faults)
     elif operator != "Exists":
         meaning = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         yield invalid(f"{field}.operator", operator, meaning)
