@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from kubernetes.client import CustomObjectsApi
@@ -195,13 +194,13 @@ class GpuGangOperator(GpuPodOperator):
         """The object of the next attempt: its number, the counts before it, and whose it is."""
         filled, changes = self._with_values(self.template, context, ledger), self._changes()
         pod, first = copy.deepcopy(self._adjust_pod(filled, ledger)), None
-        words = changes.at_run_time().words(filled["spec"], ledger.before())
+        words = changes.words(filled["spec"], ledger.before())
         if self.leader is not None:
             leading = self._with_values(self.leader, context, ledger)
             if self.leader_on_demand is not None:
-                changes = replace(changes, on_demand=self.leader_on_demand)
+                changes = changes._replace(on_demand=self.leader_on_demand)
             first = copy.deepcopy(self._adjust_pod(leading, ledger, changes))
-            own = changes.at_run_time().words(leading["spec"], ledger.before())
+            own = changes.words(leading["spec"], ledger.before())
             words = words if own == words else [*words, *(f"its leader: {each}" for each in own if each not in words)]
         gang = self._gang(context, pod, first)
         made = gang.body(ledger.pods + 1, ledger.failures, ledger.interruptions, secret=new_secret())

@@ -13,7 +13,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.providers.cncf.kubernetes.utils.pod_manager import EMPTY_XCOM_RESULT
@@ -28,9 +28,7 @@ from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import ATTEMPT, Context, as_type, short_run_id
 from gpuflow.airflow.refusals import AGAIN, Refusal, read_refusal
 from gpuflow.quantity import Quantity
-
-if TYPE_CHECKING:
-    from gpuflow.pod.later_attempts import Changes
+from gpuflow.runtime.gangs.later_attempts import Changes
 
 POD_CHECKED_KEY = "already_checked"
 """The stock operator's mark on a pod that it has dealt with: no later try takes it for its own."""
@@ -93,15 +91,15 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": dict(manifest["metadata"]), "spec": spec}
         if not (ledger.interruptions or ledger.out_of_memory or ledger.failed_nodes):
             return pod
-        return (changes or self._changes()).pod(pod, ledger.before())
+        return {**pod, "spec": (changes or self._changes()).spec(spec, ledger.before())}
 
     def _changes(self) -> Changes:
         """What the step's policies change in later attempts."""
-        from gpuflow.pod.later_attempts import Changes, MoreMemory
-
-        policy = self.more_memory
-        more = MoreMemory(float(policy["factor"]), Quantity(policy["max"])) if policy else None
-        return Changes(more, self.fallback_after, self.on_demand, self.other_node)
+        more = self.more_memory
+        memory = {"factor": str(float(more["factor"])), "most": str(Quantity(more["max"]))} if more else {}
+        return Changes(
+            **memory, fallback_after=self.fallback_after, on_demand=self.on_demand, other_node=self.other_node
+        )
 
     def _pod_name(self, context: Context, ledger: attempts.Ledger) -> str:
         """The same name when the same pod is asked for twice, so that a lost answer never makes two pods."""
