@@ -1,8 +1,8 @@
-"""The pod of a later attempt: more memory after running out of it, off spot after losing nodes, on another node.
+"""What a step's policies change in the pods of its later attempts: more memory, off spot nodes, on another node.
 
-`gpuflow.runtime.gangs.later_attempts` says what such a pod is; the launcher of a gang uses it in the cluster. Airflow's
-operator asks here when it starts the next pod; Argo's expressions are written from the same amounts and fields, because
-Argo makes the pod itself; a demand holds the pods of the last attempts, which the checker counts.
+`gpuflow.runtime.gangs.later_attempts` says what such a pod is. The launcher of a gang uses it in the cluster, and so
+does Airflow's operator when it starts the next pod; Argo's expressions are written from the same amounts and fields,
+because Argo makes the pod itself; a demand holds the pods of the last attempts, which the checker counts.
 """
 
 from __future__ import annotations
