@@ -225,7 +225,7 @@ class SharedParts:
             return Method(self._with_parts(call.target, made_of), call.name, call.args, call.named)
         if not isinstance(call, Call):
             return call
-        named = _replaced(call.named, ARGUMENTS, "", made_of)
+        named = _replace_parts(call.named, ARGUMENTS, "", made_of)
         named |= {key: self._pod(named[key], made_of) for key in PODS if isinstance(named.get(key), Call)}
         return Call(call.name, call.args, named)
 
@@ -235,14 +235,14 @@ class SharedParts:
         name = made_of("LABELS", common, home)
         if name is not common:
             metadata["labels"] = MergedDict(name, own) if own else name
-        spec = _replaced(pod.named["spec"], SPEC_PARTS, home, made_of)
+        spec = _replace_parts(pod.named["spec"], SPEC_PARTS, home, made_of)
         for kind in CONTAINERS:
             if kind in spec:
                 spec[kind] = [self._container(container, home, made_of) for container in spec[kind]]
         return Call(pod.name, (metadata,), {"spec": spec})
 
     def _container(self, container: Mapping[str, Any], home: str, made_of: MakePart) -> dict[str, Any]:
-        changed = _replaced(container, CONTAINER_PARTS, home, made_of)
+        changed = _replace_parts(container, CONTAINER_PARTS, home, made_of)
         # The variables from the pipeline's defaults come first, and keep their order.
         usual = self._defaults.env.get(home, frozenset())
         common = list(takewhile(lambda entry: entry["name"] in usual, container.get("env", ())))
@@ -321,7 +321,7 @@ _TAGS: dict[str, Callable[[Any], Iterable[tuple[str, ...]]]] = {
 }
 
 
-def _replaced(part: Mapping[str, Any], stems: Mapping[str, str], home: str, made_of: MakePart) -> dict[str, Any]:
+def _replace_parts(part: Mapping[str, Any], stems: Mapping[str, str], home: str, made_of: MakePart) -> dict[str, Any]:
     return {key: made_of(stems[key], value, home) if key in stems else value for key, value in part.items()}
 
 

@@ -131,7 +131,7 @@ def _flat(node: Any) -> str | None:
         return None if term is None else f"~{term}"
     if isinstance(node, WithComment):
         return None  # a comment ends its line
-    if (bracketed := _bracketed(node)) is None:
+    if (bracketed := _brackets_of(node)) is None:
         return repr(node)
     start, words, end = bracketed
     head = _flat(node.target) if isinstance(node, Method) else ""
@@ -142,7 +142,7 @@ def _flat(node: Any) -> str | None:
     return f"{head}{start}{', '.join(f'{before}{text}' for before, text in inside)}{end}"
 
 
-def _bracketed(node: Any) -> tuple[str, list[tuple[str, Any]], str] | None:
+def _brackets_of(node: Any) -> tuple[str, list[tuple[str, Any]], str] | None:
     """How a node with parts begins, the parts, each with what stands before it, and how it ends."""
     if isinstance(node, Call | Method):
         words = [("", value) for value in node.args] + [(f"{key}=", value) for key, value in node.named.items()]
@@ -188,7 +188,7 @@ def _multi_line(node: Any, indent: str) -> str:
         pieces = _pieces(node, WIDTH - len(inner))
         body = "\n".join(f"{inner}{string_literal(piece)}" for piece in pieces)
         return f"(\n{body}\n{indent})" if len(pieces) > 1 else string_literal(node)
-    bracketed = _bracketed(node)
+    bracketed = _brackets_of(node)
     if bracketed is None or isinstance(node, MergedDict):
         return _flat(node) or string_literal(str(node))
     start, words, end = bracketed
