@@ -90,6 +90,11 @@ class Ledger:
         """The facts by which the next attempt may differ."""
         return EarlierAttempts(self.out_of_memory, self.interruptions, self.failed_nodes)
 
+    @classmethod
+    def from_document(cls, kept: Mapping[str, Any]) -> Self:
+        counts, nodes = {key: int(kept.get(key, 0)) for key in COUNTS}, tuple(kept.get("failed_nodes", ()))
+        return cls(**counts, failed_nodes=nodes, last=kept.get("last"), over=kept.get("over"))
+
     def document(self) -> dict[str, Any]:
         """As a trigger carries it."""
         return {**asdict(self), "failed_nodes": list(self.failed_nodes)}
@@ -147,17 +152,13 @@ def load_ledger(
 ) -> Ledger:
     """The counts from Airflow's task state, the pods of this task and its trigger, whichever is further."""
     epoch = int(getattr(context["ti"], "max_tries", 0) or 0)
-    known = [_from_annotations(pod) for pod in pods]
     store = context.get("task_state_store")
-    for kept in (carried, None if store is None else store.get(KEY)):
-        if isinstance(kept, Mapping):
-            counted = {key: int(kept.get(key, 0)) for key in COUNTS}
-            nodes = tuple(kept.get("failed_nodes", ()))
-            known.append(Ledger(**counted, failed_nodes=nodes, last=kept.get("last"), over=kept.get("over")))
-    same = [ledger for ledger in known if ledger is not None and ledger.epoch == epoch]
+    kept = [*map(_document_on, pods), carried, None if store is None else store.get(KEY)]
+    known = [Ledger.from_document(each) for each in kept if isinstance(each, Mapping)]
+    same = [ledger for ledger in known if ledger.epoch == epoch]
     if not same:
         # The task was cleared. Its pods go on being numbered: by that number a supervisor knows which one is meant.
-        made = max((ledger.pods for ledger in known if ledger is not None), default=0)
+        made = max((ledger.pods for ledger in known), default=0)
         return Ledger(epoch, pods=made, judged=made)
     counts = {key: max(getattr(ledger, key) for ledger in same) for key in COUNTS}
     nodes = tuple(sorted({node for ledger in same for node in ledger.failed_nodes}))
@@ -183,16 +184,15 @@ def save_ledger(context: Mapping[str, Any], ledger: Ledger) -> None:
         store.set(KEY, ledger.document())
 
 
-def _from_annotations(pod: Mapping[str, Any]) -> Ledger | None:
+def _document_on(pod: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The ledger that a pod carries; None where it carries none."""
     found = (pod.get("metadata") or {}).get("annotations") or {}
-    values = {key: found.get(f"{PREFIX}{key.replace('_', '-')}", "") for key in COUNTS}
-    if not values["epoch"].isdecimal():
+    texts = {key: found.get(f"{PREFIX}{key.replace('_', '-')}", "") for key in COUNTS}
+    if not texts["epoch"].isdecimal():
         return None
-    nodes = tuple(filter(None, found.get(NODES_ANNOTATION, "").split(",")))
-    counts = {key: int(value) if value.isdecimal() else 0 for key, value in values.items()}
-    return Ledger(
-        **counts, failed_nodes=nodes, last=_read(found.get(LAST_ANNOTATION)), over=_read(found.get(OVER_ANNOTATION))
-    )
+    nodes = list(filter(None, found.get(NODES_ANNOTATION, "").split(",")))
+    told = {"failed_nodes": nodes, "last": _read(found.get(LAST_ANNOTATION)), "over": _read(found.get(OVER_ANNOTATION))}
+    return {**{key: text for key, text in texts.items() if text.isdecimal()}, **told}
 
 
 def _read(text: str | None) -> Mapping[str, Any] | None:

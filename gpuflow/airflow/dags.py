@@ -18,6 +18,7 @@ from typing import Any
 from airflow.sdk import DAG, TaskGroup
 from pydantic import ValidationError
 
+from gpuflow.airflow.references import COMPARISONS
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.site import Site
 from gpuflow.site.model import exposed_in_site, without_site_silenced
@@ -110,10 +111,7 @@ def _document_value(value: Any) -> Any:
     return list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else value
 
 
-_SIGNS = {
-    "+": operator.add, "&": operator.and_, "|": operator.or_, ">": operator.gt, ">=": operator.ge,
-    "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne,
-}  # fmt: skip
+_SIGNS = {**COMPARISONS, "+": operator.add, "&": operator.and_, "|": operator.or_}
 
 
 def to_dag(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from kubernetes.client import CustomObjectsApi
@@ -109,20 +108,11 @@ class GpuGangOperator(GpuPodOperator):
         """The JobSet of an attempt, or what else it is, as far as it is known before the run, for who reads the DAG."""
         return self._build_object(_manifest(self.template), None if self.leader is None else _manifest(self.leader))
 
-    def _decide(self, context: Context, event: Mapping[str, Any]) -> Any:
-        jobsets = self._pods_of_task(context)
-        ledger = attempts.load_ledger(context, jobsets, event.get("ledger"))
-        what, name = event["what"], event["name"]
-        if what in ("room", "time"):
-            return self._resume_or_create(context, ledger, jobsets)
+    def _seen_in(self, event: Mapping[str, Any], there: dict[str, Any] | None) -> str | None:
         rank_0 = event.get("rank_0")
-        self._seen = None if rank_0 is None else rank_0["metadata"]["name"]
-        there = next((each for each in jobsets if each["metadata"]["name"] == name), None)
-        if what in ("never", "late", "stuck", "timeout"):
-            return self._give_up(context, ledger, event, there)
-        return self._handle_verdict(context, ledger, event, there)
+        return None if rank_0 is None else rank_0["metadata"]["name"]
 
-    def _handle_verdict(
+    def _handle_event(
         self, context: Context, ledger: attempts.Ledger, event: Mapping[str, Any], there: dict[str, Any] | None
     ) -> Any:
         """Act on the trigger's verdict and on what rank 0 left."""
@@ -194,13 +184,13 @@ class GpuGangOperator(GpuPodOperator):
         """The object of the next attempt: its number, the counts before it, and whose it is."""
         filled, changes = self._with_values(self.template, context, ledger), self._changes()
         pod, first = copy.deepcopy(self._adjust_pod(filled, ledger)), None
-        words = changes.at_run_time().words(filled["spec"], ledger.before())
+        words = changes.words(filled["spec"], ledger.before())
         if self.leader is not None:
             leading = self._with_values(self.leader, context, ledger)
             if self.leader_on_demand is not None:
-                changes = replace(changes, on_demand=self.leader_on_demand)
+                changes = changes._replace(on_demand=self.leader_on_demand)
             first = copy.deepcopy(self._adjust_pod(leading, ledger, changes))
-            own = changes.at_run_time().words(leading["spec"], ledger.before())
+            own = changes.words(leading["spec"], ledger.before())
             words = words if own == words else [*words, *(f"its leader: {each}" for each in own if each not in words)]
         gang = self._gang(context, pod, first)
         made = gang.body(ledger.pods + 1, ledger.failures, ledger.interruptions, secret=new_secret())
@@ -219,8 +209,7 @@ class GpuGangOperator(GpuPodOperator):
 
     def _pods_of_task(self, context: Context) -> list[dict[str, Any]]:
         """Every JobSet this task instance has made and that is still there."""
-        labels = self._get_ti_pod_labels(context, include_try_number=False)
-        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        selector = self._selector(context)
         objects, place = self._objects, self._object_place
         try:
             found = self._call_api(lambda: objects.list_namespaced_custom_object(*place, label_selector=selector))
@@ -300,18 +289,14 @@ class GpuGangOperator(GpuPodOperator):
         self, pod: dict[str, Any] | None, ledger: attempts.Ledger, *, succeeded: bool = False, delete: bool = False
     ) -> None:
         """Delete or keep the JobSet by policy. A kept one is marked, so that no later try takes it for its own."""
-        if pod is None or pod["metadata"].get("deletionTimestamp"):
-            return
-        name, action = pod["metadata"]["name"], self.on_finish_action.value
-        gone = delete or action == "delete_pod" or (action == "delete_succeeded_pod" and succeeded)
-        body = {"metadata": {"labels": {POD_CHECKED_KEY: "True"}, "annotations": ledger.annotations()}}
-        try:
-            if gone:
-                self._delete(name)
-                return
-            self._call_api(lambda: self._objects.patch_namespaced_custom_object(*self._object_place, name, body))
-        except Exception as trouble:
-            self.log.warning("%s %s could not be cleaned up: %s", self.what, name, trouble)
+        if pod is not None and not pod["metadata"].get("deletionTimestamp"):
+            super()._clean_up(pod, ledger, succeeded=succeeded, delete=delete)
+
+    def _patch(self, name: str, body: Mapping[str, Any]) -> None:
+        self._call_api(lambda: self._objects.patch_namespaced_custom_object(*self._object_place, name, body))
+
+    def _end_sidecar(self, name: str) -> None:
+        """The outputs are in rank 0's last words."""
 
     def _push(self, context: Context, name: str, namespace: str) -> None:
         context["ti"].xcom_push(key=f"{self.kind}_name", value=name)

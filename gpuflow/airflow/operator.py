@@ -202,14 +202,25 @@ class GpuPodOperator(StepPods):
         what, name = event["what"], event["name"]
         if what in ("room", "time"):
             return self._resume_or_create(context, ledger, pods)
-        if event.get("pod") or any(pod["metadata"]["name"] == name for pod in pods):
-            self._seen = name
-        seen = next((pod for pod in pods if pod["metadata"]["name"] == name), None)
+        there = next((pod for pod in pods if pod["metadata"]["name"] == name), None)
+        self._seen = self._seen_in(event, there)
         if what in ("never", "late", "stuck", "timeout"):
-            return self._give_up(context, ledger, event, seen)
-        if seen is not None and not pod_status.has_ended(seen) and (what != "lost" or not pod_status.is_leaving(seen)):
-            return self._wait(context, ledger, name, "end", event.get("last_log", ""), event.get("other_logs"))
-        return self._handle_end(context, ledger, seen, event.get("pod"))
+            return self._give_up(context, ledger, event, there)
+        return self._handle_event(context, ledger, event, there)
+
+    def _seen_in(self, event: Mapping[str, Any], there: dict[str, Any] | None) -> str | None:
+        """The pod that the links point to from now on."""
+        return event["name"] if event.get("pod") or there is not None else self._seen
+
+    def _handle_event(
+        self, context: Context, ledger: attempts.Ledger, event: Mapping[str, Any], there: dict[str, Any] | None
+    ) -> Any:
+        """Go on waiting for a pod that has not ended, or act on its end."""
+        stays = event["what"] != "lost" or (there is not None and not pod_status.is_leaving(there))
+        if there is not None and not pod_status.has_ended(there) and stays:
+            last_log, other_logs = event.get("last_log", ""), event.get("other_logs")
+            return self._wait(context, ledger, event["name"], "end", last_log, other_logs)
+        return self._handle_end(context, ledger, there, event.get("pod"))
 
     def _start(self, context: Context, ledger: attempts.Ledger) -> Any:
         """Make the next pod, or wait until there is room for it."""

@@ -9,6 +9,11 @@ from gpuflow.core.version import __version__
 NAME = "gpuflow"
 
 
+def _option(description: str, example: str) -> dict[str, str]:
+    more = {"version_added": "0.1.0", "type": "string", "example": example, "default": ""}
+    return {"description": description, **more}
+
+
 def get_provider_info() -> dict[str, Any]:
     """The entry point `apache_airflow_provider`."""
     return {
@@ -33,32 +38,23 @@ def get_provider_info() -> dict[str, Any]:
             NAME: {
                 "description": "Settings of gpuflow.",
                 "options": {
-                    "source_url": {
-                        "description": "Where the repository of the pipelines can be browsed; tasks then link to the "
+                    "source_url": _option(
+                        "Where the repository of the pipelines can be browsed; tasks then link to the "
                         "line they were compiled from.",
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "https://git.example.com/nlp/pipelines/blob/main",
-                        "default": "",
-                    },
-                    "notes_connection": {
-                        "description": "An HTTP connection to this Airflow's own API server, with a user who may edit "
+                        "https://git.example.com/nlp/pipelines/blob/main",
+                    ),
+                    "notes_connection": _option(
+                        "An HTTP connection to this Airflow's own API server, with a user who may edit "
                         "task instances: while a task waits, its note says why. Empty: only the log and the XCom "
                         "gpuflow_status do.",
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "airflow_api",
-                        "default": "",
-                    },
-                    "deployment": {
-                        "description": "A name that no other Airflow has which shares a store or a namespace with this "
+                        "airflow_api",
+                    ),
+                    "deployment": _option(
+                        "A name that no other Airflow has which shares a store or a namespace with this "
                         "one. Empty: an id that the first task keeps as the Variable gpuflow_deployment. Set it where "
                         "a database is a copy of another's; a run that is on its way when it changes starts anew.",
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "production",
-                        "default": "",
-                    },
+                        "production",
+                    ),
                 },
             }
         },

@@ -31,6 +31,10 @@ Context = Mapping[str, Any]
 MISSING: Any = object()
 
 
+def _comparison(sign: str) -> Callable[[Value, Any], Condition]:
+    return lambda left, right: Condition(sign, left, right)
+
+
 class Value:
     """Something a task looks up when it runs. Comparing it makes a condition."""
 
@@ -51,29 +55,10 @@ class Value:
     def __repr__(self) -> str:
         return call_source(type(self).__name__, *vars(self).values())
 
-    def __gt__(self, other: Any) -> Condition:
-        return Condition(">", self, other)
-
-    def __ge__(self, other: Any) -> Condition:
-        return Condition(">=", self, other)
-
-    def __lt__(self, other: Any) -> Condition:
-        return Condition("<", self, other)
-
-    def __le__(self, other: Any) -> Condition:
-        return Condition("<=", self, other)
-
-    def __eq__(self, other: object) -> Condition:  # type: ignore[override]  # a condition, not a comparison
-        return Condition("==", self, other)
-
-    def __ne__(self, other: object) -> Condition:  # type: ignore[override]  # as above
-        return Condition("!=", self, other)
-
-    def __and__(self, other: Any) -> Condition:
-        return Condition("&", self, other)
-
-    def __or__(self, other: Any) -> Condition:
-        return Condition("|", self, other)
+    __gt__, __ge__ = _comparison(">"), _comparison(">=")
+    __lt__, __le__ = _comparison("<"), _comparison("<=")
+    __eq__, __ne__ = _comparison("=="), _comparison("!=")  # type: ignore[assignment]  # conditions, no comparisons
+    __and__, __or__ = _comparison("&"), _comparison("|")
 
     def __invert__(self) -> Condition:
         return Condition("~", self)
@@ -100,7 +85,7 @@ class Condition(Value):
             return bool(first and _value_of(self.terms[1], context))
         if self.sign == "|":
             return bool(first or _value_of(self.terms[1], context))
-        return bool(_COMPARISONS[self.sign](first, _value_of(self.terms[1], context)))
+        return bool(COMPARISONS[self.sign](first, _value_of(self.terms[1], context)))
 
     def __repr__(self) -> str:
         if self.sign == "~":
@@ -110,7 +95,7 @@ class Condition(Value):
         return f"{_parenthesized_repr(self.terms[0])} {self.sign} {_parenthesized_repr(self.terms[1])}"
 
 
-_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
     "<": operator.lt,

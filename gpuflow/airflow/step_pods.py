@@ -13,7 +13,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.providers.cncf.kubernetes.utils.pod_manager import EMPTY_XCOM_RESULT
@@ -28,9 +28,7 @@ from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import ATTEMPT, Context, as_type, short_run_id
 from gpuflow.airflow.refusals import AGAIN, Refusal, read_refusal
 from gpuflow.quantity import Quantity
-
-if TYPE_CHECKING:
-    from gpuflow.pod.later_attempts import Changes
+from gpuflow.runtime.gangs.later_attempts import Changes
 
 POD_CHECKED_KEY = "already_checked"
 """The stock operator's mark on a pod that it has dealt with: no later try takes it for its own."""
@@ -93,15 +91,13 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": dict(manifest["metadata"]), "spec": spec}
         if not (ledger.interruptions or ledger.out_of_memory or ledger.failed_nodes):
             return pod
-        return (changes or self._changes()).pod(pod, ledger.before())
+        return {**pod, "spec": (changes or self._changes()).spec(spec, ledger.before())}
 
     def _changes(self) -> Changes:
         """What the step's policies change in later attempts."""
-        from gpuflow.pod.later_attempts import Changes, MoreMemory
-
-        policy = self.more_memory
-        more = MoreMemory(float(policy["factor"]), Quantity(policy["max"])) if policy else None
-        return Changes(more, self.fallback_after, self.on_demand, self.other_node)
+        more = self.more_memory
+        factor, most = (str(float(more["factor"])), str(Quantity(more["max"]))) if more else (None, "0")
+        return Changes(factor, most, self.fallback_after, self.on_demand, self.other_node)
 
     def _pod_name(self, context: Context, ledger: attempts.Ledger) -> str:
         """The same name when the same pod is asked for twice, so that a lost answer never makes two pods."""
@@ -122,10 +118,13 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         given = self.namespace or ((manifest or {}).get("metadata") or {}).get("namespace")
         return given or self.hook.get_namespace() or self._incluster_namespace or "default"
 
+    def _selector(self, context: Context) -> str:
+        labels = self._get_ti_pod_labels(context, include_try_number=False)
+        return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
     def _pods_of_task(self, context: Context) -> list[dict[str, Any]]:
         """Every pod this task instance has made and that is still there."""
-        labels = self._get_ti_pod_labels(context, include_try_number=False)
-        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        selector = self._selector(context)
         found = self._call_api(lambda: self.client.list_namespaced_pod(self._namespace(), label_selector=selector))
         return [dict(self.client.api_client.sanitize_for_serialization(pod)) for pod in found.items]
 
@@ -275,24 +274,27 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         """Delete or keep the pod by policy. A kept one is marked, so that no later try takes it for its own."""
         if pod is None:
             return
-        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-        action = self.on_finish_action.value
+        name, action = pod["metadata"]["name"], self.on_finish_action.value
         gone = delete or action == "delete_pod" or (action == "delete_succeeded_pod" and succeeded)
         try:
             if gone:
-                if self.outputs and succeeded:
-                    self._end_sidecar(name, namespace)
-                self._call_api(lambda: self.client.delete_namespaced_pod(name, namespace))
+                if succeeded:
+                    self._end_sidecar(name)
+                self._delete(name)
                 return
-            body = {"metadata": {"labels": {POD_CHECKED_KEY: "True"}, "annotations": ledger.annotations()}}
-            self._call_api(lambda: self.client.patch_namespaced_pod(name, namespace, body))
-            if self.outputs:
-                self._end_sidecar(name, namespace)
+            self._patch(name, {"metadata": {"labels": {POD_CHECKED_KEY: "True"}, "annotations": ledger.annotations()}})
+            self._end_sidecar(name)
         except Exception as trouble:
-            self.log.warning("pod %s could not be cleaned up: %s", name, trouble)
+            self.log.warning("%s %s could not be cleaned up: %s", self.what, name, trouble)
 
-    def _end_sidecar(self, name: str, namespace: str) -> None:
+    def _patch(self, name: str, body: Mapping[str, Any]) -> None:
+        self._call_api(lambda: self.client.patch_namespaced_pod(name, self._namespace(), body))
+
+    def _end_sidecar(self, name: str) -> None:
         """The container that returns the outputs runs until it is stopped; until then a kept pod holds its GPUs."""
+        if not self.outputs:
+            return
+        namespace = self._namespace()
         pod = self.hook.get_pod(name, namespace)
         if pod.status.phase in ("Succeeded", "Failed") or _has_ended(pod, PodDefaults.SIDECAR_CONTAINER_NAME):
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
@@ -15,13 +16,6 @@ from kubernetes.client.exceptions import ApiException
 from gpuflow.airflow.attempts import LOST_WORKERS
 from gpuflow.airflow.limits import skip_unless_due
 from gpuflow.airflow.references import Context, Value, as_text, combinations
-
-
-class _Item:
-    """Stands in for the mapped task while a condition looks at one of its items."""
-
-    def __init__(self, item: Mapping[str, Any]) -> None:
-        self.item = item
 
 
 class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed where types are checked
@@ -92,7 +86,8 @@ class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed
 
     @staticmethod
     def _evaluate(given: Any, context: Context, item: Mapping[str, Any]) -> Any:
-        return given.value({**context, "task": _Item(item)}) if isinstance(given, Value) else given
+        # A condition looks for the item at its task.
+        return given.value({**context, "task": SimpleNamespace(item=item)}) if isinstance(given, Value) else given
 
 
 def _refuse_duplicates(items: Sequence[Mapping[str, Any]]) -> None:

@@ -49,7 +49,7 @@ from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import attempts, changes_of, falls_back
 from gpuflow.pod.launcher import launcher_for
 from gpuflow.pod.volumes import run_claim_spec, run_claim_volume
-from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
+from gpuflow.runtime.gangs.later_attempts import Changes, EarlierAttempts
 from gpuflow.site.model import Engine, Site
 from gpuflow.spec.engine_options import PipelineEngines, StepEngines
 from gpuflow.spec.engine_options.base import EngineOptions
@@ -385,10 +385,9 @@ def _later_attempts(plan: Plan, steps: Sequence[StepDemand]) -> Iterator[LaterAt
         interrupted = EarlierAttempts(interruptions=(spot.fallback_after if spot is not None else None) or 0)
         for found, before in ((grown, out_of_memory), (moved, interrupted)):
             # Whoever looks after a gang is as it was.
+            own = {LAUNCHER: Changes(), LEADER: of_leader}
             pod_sets = tuple(
-                each
-                if each.name == LAUNCHER
-                else replace(each, pod=(of_leader if each.name == LEADER else changes).pod(each.pod, before))
+                replace(each, pod={**each.pod, "spec": own.get(each.name, changes).spec(each.pod["spec"], before)})
                 for each in demand.pod_sets
             )
             if pod_sets != demand.pod_sets:

@@ -80,6 +80,24 @@ def named_for(kind: GangKind, pod: Mapping[str, Any]) -> dict[str, Any]:
     return {**pod, "spec": {**spec, "containers": renamed}}
 
 
+def _object(kind: GangKind, labels: Mapping[str, str], spec: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"labels": dict(labels)}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+
+
+def _run_policy(queued: Mapping[str, str], deadline: int | None, **own: Any) -> dict[str, Any]:
+    """What Kubeflow's operators are told of a whole attempt."""
+    policy = {**({"suspend": True} if queued else {}), **own, "cleanPodPolicy": "Running"}
+    policy["ttlSecondsAfterFinished"] = SECONDS_KEPT
+    return policy if deadline is None else {**policy, "activeDeadlineSeconds": deadline}
+
+
+def _replicas(template: dict[str, Any], count: int) -> dict[str, Any]:
+    # The kind says it for its pods, and warns about every pod that says it too.
+    restarts = template["spec"].pop("restartPolicy", "Never")
+    return {"replicas": count, "restartPolicy": restarts, "template": template}
+
+
 JOBSET_RANK = f"metadata.annotations['{JOBSET.rank}']"
 JOBSET_COORDINATOR = "metadata.annotations['jobset.sigs.k8s.io/coordinator']"
 """Where JobSet writes the host name of rank 0."""
@@ -103,20 +121,16 @@ def jobset_of(
     if leader is not None:
         first = parts_of(leader)
         jobs.insert(0, _job(LEADER, 1, first.template, first.deadline, container))
-    return {
-        "apiVersion": JOBSET.api_version,
-        "kind": JOBSET.name,
-        "metadata": {"labels": {**labels, **queued}},
-        "spec": {
-            **({"suspend": True} if queued else {}),
-            "coordinator": {"replicatedJob": jobs[0]["name"], "jobIndex": 0, "podIndex": 0},
-            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "successPolicy": {"operator": "All", "targetReplicatedJobs": [job["name"] for job in jobs]},
-            "failurePolicy": {"maxRestarts": 0, "restartStrategy": "BlockingRecreate"},
-            "ttlSecondsAfterFinished": SECONDS_KEPT,
-            "replicatedJobs": jobs,
-        },
+    spec = {
+        **({"suspend": True} if queued else {}),
+        "coordinator": {"replicatedJob": jobs[0]["name"], "jobIndex": 0, "podIndex": 0},
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        "successPolicy": {"operator": "All", "targetReplicatedJobs": [job["name"] for job in jobs]},
+        "failurePolicy": {"maxRestarts": 0, "restartStrategy": "BlockingRecreate"},
+        "ttlSecondsAfterFinished": SECONDS_KEPT,
+        "replicatedJobs": jobs,
     }
+    return _object(JOBSET, {**labels, **queued}, spec)
 
 
 def _job(name: str, pods: int, template: Mapping[str, Any], deadline: int | None, container: str) -> dict[str, Any]:
@@ -158,30 +172,16 @@ def pytorchjob_of(pod: Mapping[str, Any], workers: int, leader: Mapping[str, Any
     if leader is not None:
         raise fail("GF408", f"a PyTorchJob has no leader: {PYTORCHJOB_HAS_NO_LEADER}", hint=REMOVE_THE_LEADER)
     template, labels, queued, deadline = parts_of(named_for(PYTORCHJOB, pod))
-    # The kind says it for its pods, and warns about every pod that says it too.
-    restarts = template["spec"].pop("restartPolicy", "Never")
-    policy = {
-        **({"suspend": True} if queued else {}),
+    processes = _processes(template["spec"]["containers"][0])
+    spec = {
+        # The operator sets the variable after ours, so that this value counts.
+        **({} if processes is None else {"nprocPerNode": processes}),
         # Not `backoffLimit: 0`, which would delete the other ranks before it says that one has failed: without any, and
         # with `Never`, a failed pod is not started again.
-        "cleanPodPolicy": "Running",
-        "ttlSecondsAfterFinished": SECONDS_KEPT,
-        **({} if deadline is None else {"activeDeadlineSeconds": deadline}),
+        "runPolicy": _run_policy(queued, deadline),
+        "pytorchReplicaSpecs": {PYTORCHJOB_REPLICAS: _replicas(template, workers)},
     }
-    processes = _processes(template["spec"]["containers"][0])
-    return {
-        "apiVersion": PYTORCHJOB.api_version,
-        "kind": PYTORCHJOB.name,
-        "metadata": {"labels": {**labels, **queued}},
-        "spec": {
-            # The operator sets the variable after ours, so that this value counts.
-            **({} if processes is None else {"nprocPerNode": processes}),
-            "runPolicy": policy,
-            "pytorchReplicaSpecs": {
-                PYTORCHJOB_REPLICAS: {"replicas": workers, "restartPolicy": restarts, "template": template}
-            },
-        },
-    }
+    return _object(PYTORCHJOB, {**labels, **queued}, spec)
 
 
 def _processes(container: Mapping[str, Any]) -> str | None:
@@ -232,34 +232,17 @@ def mpijob_of(pod: Mapping[str, Any], workers: int, leader: Mapping[str, Any] | 
     """One attempt as an MPIJob, of the pod of each worker and that of the leader."""
     if leader is None:
         raise fail("GF408", MPIJOB_NEEDS_LEADER, hint=ADD_A_LEADER)
-    _, labels, queued, deadline = parts_of(leader)
-    return {
-        "apiVersion": MPIJOB.api_version,
-        "kind": MPIJOB.kind,
-        "metadata": {"labels": {**labels, **queued}},
-        "spec": {
-            # Without it the Launcher has no number, and the operator hides the node's GPUs from it.
-            "runLauncherAsWorker": True,
-            # All pods wait for each other by themselves, and are never ready before.
-            "launcherCreationPolicy": "AtStartup",
-            "sshAuthMountPath": SSH_KEYS,
-            "runPolicy": {
-                **({"suspend": True} if queued else {}),
-                "backoffLimit": 0,
-                "cleanPodPolicy": "Running",
-                "ttlSecondsAfterFinished": SECONDS_KEPT,
-                **({} if deadline is None else {"activeDeadlineSeconds": deadline}),
-            },
-            "mpiReplicaSpecs": {"Launcher": _mpi_replicas(leader, 1), "Worker": _mpi_replicas(pod, workers)},
-        },
+    first, labels, queued, deadline = parts_of(leader)
+    spec = {
+        # Without it the Launcher has no number, and the operator hides the node's GPUs from it.
+        "runLauncherAsWorker": True,
+        # All pods wait for each other by themselves, and are never ready before.
+        "launcherCreationPolicy": "AtStartup",
+        "sshAuthMountPath": SSH_KEYS,
+        "runPolicy": _run_policy(queued, deadline, backoffLimit=0),
+        "mpiReplicaSpecs": {"Launcher": _replicas(first, 1), "Worker": _replicas(parts_of(pod).template, workers)},
     }
-
-
-def _mpi_replicas(pod: Mapping[str, Any], count: int) -> dict[str, Any]:
-    template = parts_of(pod).template
-    # The kind says it for its pods, and warns about every pod that says it too.
-    restarts = template["spec"].pop("restartPolicy", "Never")
-    return {"replicas": count, "restartPolicy": restarts, "template": template}
+    return _object(MPIJOB, {**labels, **queued}, spec)
 
 
 VOLCANO_RANK = f"metadata.labels['{VOLCANO.rank}']"
@@ -277,24 +260,20 @@ def vcjob_of(pod: Mapping[str, Any], workers: int, leader: Mapping[str, Any] | N
     tasks = [_task(WORKERS, workers, pod)]
     if leader is not None:
         tasks.insert(0, _task(LEADER, 1, leader))
-    return {
-        "apiVersion": VOLCANO.api_version,
-        "kind": VOLCANO.kind,
-        "metadata": {"labels": parts.labels},
-        "spec": {
-            "schedulerName": pod["spec"].get("schedulerName") or SCHEDULER,
-            **queued_fields(pod),
-            "minAvailable": sum(task["replicas"] for task in tasks),
-            # Nothing is ever restarted; 0 would become 3.
-            "maxRetry": 1,
-            # One policy for both: a pod that is evicted also fails, and the order of two would decide.
-            "policies": [{"events": ["PodEvicted", "PodFailed"], "action": "TerminateJob"}],
-            # Ranks are never ready before they have met. A policy of the network is for whoever owns the namespace.
-            "plugins": {"svc": ["--publish-not-ready-addresses=true", "--disable-network-policy=true"]},
-            "ttlSecondsAfterFinished": SECONDS_KEPT,
-            "tasks": tasks,
-        },
+    spec = {
+        "schedulerName": pod["spec"].get("schedulerName") or SCHEDULER,
+        **queued_fields(pod),
+        "minAvailable": sum(task["replicas"] for task in tasks),
+        # Nothing is ever restarted; 0 would become 3.
+        "maxRetry": 1,
+        # One policy for both: a pod that is evicted also fails, and the order of two would decide.
+        "policies": [{"events": ["PodEvicted", "PodFailed"], "action": "TerminateJob"}],
+        # Ranks are never ready before they have met. A policy of the network is for whoever owns the namespace.
+        "plugins": {"svc": ["--publish-not-ready-addresses=true", "--disable-network-policy=true"]},
+        "ttlSecondsAfterFinished": SECONDS_KEPT,
+        "tasks": tasks,
     }
+    return _object(VOLCANO, parts.labels, spec)
 
 
 def queued_fields(pod: Mapping[str, Any]) -> dict[str, str]:

@@ -17,12 +17,13 @@ from gpuflow.plan import PlannedStep
 from gpuflow.pod.build import PLAIN, container_security, leader_pod, made_pod, rewritten
 from gpuflow.pod.gang import gang_object, manifest_arguments
 from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
-from gpuflow.pod.later_attempts import Changes, changes_of
+from gpuflow.pod.later_attempts import changes_of
 from gpuflow.pod.spelling import ReadableSpelling, Spelling, spell_text
 from gpuflow.pod.supervision import DEFAULT_GRACE, GRACE_MARGIN, OUTPUTS, Engine, termination_grace
 from gpuflow.pod.volumes import Volumes
 from gpuflow.runtime import bundle
 from gpuflow.runtime.bundle import delivery_command
+from gpuflow.runtime.gangs.later_attempts import Changes
 from gpuflow.site import Site
 from gpuflow.spec.container import Security
 from gpuflow.spec.pipeline import Pipeline
@@ -111,9 +112,8 @@ def _with_spec_fields(fields: Mapping[str, Any] | None, pod: Mapping[str, Any]) 
 
 def later_arguments(changes: Changes, of_leader: Changes | None, spelling: Spelling) -> list[str]:
     """What later attempts have instead, as options of the launcher. `of_leader`: in the pod of the gang's leader."""
-    more = changes.more_memory
     given: dict[str, Any] = {
-        "more-memory": more and f"{more.factor}:{more.max}",
+        "more-memory": changes.factor and f"{changes.factor}:{changes.most}",
         "other-node": changes.other_node or None,
     }
     first = changes if of_leader is None else of_leader

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from gpuflow.core.errors import Finding, GpuflowError, Problem, Rule, join_names, rule
 from gpuflow.plan import Plan, PlannedStep
-from gpuflow.pod.build import MadePod, leader_pod, made_pod
+from gpuflow.pod.build import leader_pod, made_pod
 from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
 from gpuflow.pod.patch import overridden
 from gpuflow.pod.placement import REQUIRED_TOPOLOGY, asks_kueue
@@ -31,27 +31,19 @@ def overrides(plan: Plan) -> Iterator[Problem]:
         hint = "take out of the patch what is not meant"
         yield Problem(message, steps[0].where("kubernetes", "merge"), hint)
     for each in plan.containers:
-        if paths := _overridden_in_leader(each):
+        if paths := _overridden(each, leads=True):
             message = f'step "{each.name}", the leader: kubernetes.merge overrides {join_names(paths)}'
             place = each.where("gang", "leader", "kubernetes", "merge")
             yield Problem(message, place, "take out of the patch what is not meant")
 
 
-def _overridden(each: PlannedStep) -> tuple[str, ...]:
-    hatch = each.step.kubernetes
-    return () if hatch is None or hatch.merge is None else _overrides_of(lambda: made_pod(each))
-
-
-def _overridden_in_leader(each: PlannedStep) -> tuple[str, ...]:
-    leader = None if each.step.gang is None else each.step.gang.leader
-    if leader is None or leader.kubernetes is None or leader.kubernetes.merge is None:
+def _overridden(each: PlannedStep, *, leads: bool = False) -> tuple[str, ...]:
+    gang = each.step.gang
+    part = each.step if not leads else None if gang is None else gang.leader
+    if part is None or part.kubernetes is None or part.kubernetes.merge is None:
         return ()
-    return _overrides_of(lambda: leader_pod(each))
-
-
-def _overrides_of(make: Callable[[], MadePod | None]) -> tuple[str, ...]:
     try:
-        made = make()
+        made = leader_pod(each) if leads else made_pod(each)
         return () if made is None else tuple(overridden(made.plain, made.manifest))
     except GpuflowError:
         return ()  # said by whoever makes the pod

@@ -14,10 +14,11 @@ from gpuflow.plan import plan_of, planned_step
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.build import leader_pod, made_pod
 from gpuflow.pod.gang import gang_object
-from gpuflow.pod.later_attempts import EarlierAttempts, changes_of
+from gpuflow.pod.later_attempts import changes_of
 from gpuflow.pod.notes import pod_notes
 from gpuflow.pod.placement import devices_of_step
 from gpuflow.runtime.gangs.attempt_object import Gang, Names
+from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 
@@ -221,9 +222,9 @@ def test_later_attempts_change_each_in_its_own_way() -> None:
     given = pipeline(NO_GPU, GPUS + retry)
     leader, worker = both(given, GKE)
     off = [
-        changes_of(made_pod(planned_step(given, "train", GKE), None, Engine(leads=leads))).pod(
-            pod, EarlierAttempts(1, 1)
-        )["spec"]
+        changes_of(made_pod(planned_step(given, "train", GKE), None, Engine(leads=leads))).spec(
+            pod["spec"], EarlierAttempts(1, 1)
+        )
         for leads, pod in ((True, leader), (False, worker))
     ]
     assert [each["containers"][0]["resources"]["limits"]["memory"] for each in off] == ["8Gi", "48Gi"]

@@ -11,7 +11,8 @@ from typing import Any
 from gpuflow.plan import planned_step
 from gpuflow.pod import pod_for
 from gpuflow.pod.build import made_pod
-from gpuflow.pod.later_attempts import EarlierAttempts, changes_of
+from gpuflow.pod.later_attempts import changes_of
+from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
 from gpuflow.site import Site
 from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import loads
@@ -90,10 +91,8 @@ def pod_after(text: str, before: EarlierAttempts, site: str = "nvidia") -> dict[
     """The spec of the pod that the one maker of later attempts gives."""
     # What is compiled is the meaning, in which maps have an order of their own.
     pipeline, where = meaning_of(pipeline_of(text)), meaning_of(Site.load(site))
-    spec: dict[str, Any] = changes_of(made_pod(planned_step(pipeline, "a", where))).pod(
-        pod_for(pipeline, "a", where), before
-    )["spec"]
-    return spec
+    changes = changes_of(made_pod(planned_step(pipeline, "a", where)))
+    return changes.spec(pod_for(pipeline, "a", where)["spec"], before)
 
 
 def memory(spec: dict[str, Any]) -> tuple[str, str]:

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
-from gpuflow.pod.later_attempts import Changes, EarlierAttempts, MoreMemory, memory_by_attempt
+from gpuflow.pod.later_attempts import memory_by_attempt
 from gpuflow.quantity import Quantity
+from gpuflow.runtime.gangs.later_attempts import Changes, EarlierAttempts
 from gpuflow.site import Site
 from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import loads
+from gpuflow.spec.policies import MoreMemory
 from tests.targets.attempts import (
     GROWING,
     INTERRUPTED,
@@ -71,7 +73,7 @@ def test_memory_never_shrinks_never_passes_the_most_and_grows_as_often_as_it_may
     base: int, factor: float, most: int, failures: int
 ) -> None:
     start, limit = Quantity(str(base)), Quantity(str(most))
-    amounts = memory_by_attempt(start, MoreMemory(factor, limit), failures)
+    amounts = memory_by_attempt(start, MoreMemory.model_construct(factor=factor, max=limit), failures)
     assert amounts[0] == start
     assert amounts == sorted(amounts)
     assert all(amount <= max(start, limit) for amount in amounts)
@@ -80,9 +82,9 @@ def test_memory_never_shrinks_never_passes_the_most_and_grows_as_often_as_it_may
 
 
 def test_a_pod_of_somebodys_own_operator_is_never_given_less_memory() -> None:
-    pod = {"metadata": {}, "spec": {"containers": [{"name": "main", "resources": {"limits": {"memory": "64Gi"}}}]}}
-    made = Changes(MoreMemory(2, Quantity("12Gi"))).pod(pod, EarlierAttempts(out_of_memory=2))
-    assert made["spec"]["containers"][0]["resources"] == {"limits": {"memory": "64Gi"}}
+    spec = {"containers": [{"name": "main", "resources": {"limits": {"memory": "64Gi"}}}]}
+    made = Changes("2", "12Gi").spec(spec, EarlierAttempts(out_of_memory=2))
+    assert made["containers"][0]["resources"] == {"limits": {"memory": "64Gi"}}
 
 
 @pytest.mark.parametrize(

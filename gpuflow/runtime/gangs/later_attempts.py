@@ -1,7 +1,7 @@
 """What is different in the pod of a later attempt: more memory after running out of it, other nodes, no spot nodes.
 
-The one maker of such pods. The launcher of a gang asks here, and so does `gpuflow.pod.later_attempts`, by which the
-other engines make theirs and a check judges them. So an attempt is the same wherever it runs.
+The one maker of such pods. The launcher of a gang asks here, and so do Airflow's operator, Argo's templates and a
+check, which get the changes from `gpuflow.pod.later_attempts`. So an attempt is the same wherever it runs.
 
 `gpuflow-run gang` takes it as options:
 

@@ -178,6 +178,10 @@ class Defaults:
     env: Mapping[str, frozenset[str]]
 
 
+MakePart = Callable[[str, Any, str], Any]
+"""From the stem of a part's name, the part and its pipeline: what stands in its place."""
+
+
 class SharedParts:
     """The repeated parts of all tasks, and their names."""
 
@@ -186,12 +190,16 @@ class SharedParts:
         values: dict[tuple[str, str], Any] = {}
         counted: Counter[tuple[str, str]] = Counter()
         homes: dict[tuple[str, str], set[str]] = {}
+
+        def note(stem: str, value: Any, pipeline: str) -> Any:
+            key = stem, source_text(value)
+            values[key] = value
+            counted[key] += 1
+            homes.setdefault(key, set()).add(pipeline)
+            return value
+
         for call in calls:
-            for stem, value, pipeline in self._parts(call):
-                key = stem, source_text(value)
-                values[key] = value
-                counted[key] += 1
-                homes.setdefault(key, set()).add(pipeline)
+            self._with_parts(call, note)
         again = [
             key for key in values if counted[key] > 1 and (key[0] in ARGUMENTS.values() or len(key[1]) > INLINE_WIDTH)
         ]
@@ -209,66 +217,40 @@ class SharedParts:
 
     def with_names(self, call: Any) -> Any:
         """A task's call with names where it has parts in common with others."""
+        return self._with_parts(call, lambda stem, value, _: self._names.get((stem, source_text(value)), value))
+
+    def _with_parts(self, call: Any, made_of: MakePart) -> Any:
+        """A task's call with another part for each that other tasks may have too."""
         if isinstance(call, Method):
-            return Method(self.with_names(call.target), call.name, call.args, call.named)
+            return Method(self._with_parts(call.target, made_of), call.name, call.args, call.named)
         if not isinstance(call, Call):
             return call
-        named = self._replace(dict(call.named), ARGUMENTS)
-        named |= {key: self._pod(named[key]) for key in PODS if isinstance(named.get(key), Call)}
+        named = _replace_parts(call.named, ARGUMENTS, "", made_of)
+        named |= {key: self._pod(named[key], made_of) for key in PODS if isinstance(named.get(key), Call)}
         return Call(call.name, call.args, named)
 
-    def _pod(self, pod: Call) -> Call:
-        metadata, spec = dict(pod.args[0]), dict(pod.named["spec"])
+    def _pod(self, pod: Call, made_of: MakePart) -> Call:
+        metadata, home = dict(pod.args[0]), str(pod.args[0].get("labels", {}).get(PIPELINE_LABEL, ""))
         common, own = _labels(metadata)
-        name = self._names.get(("LABELS", source_text(common)))
-        if name is not None:
+        name = made_of("LABELS", common, home)
+        if name is not common:
             metadata["labels"] = MergedDict(name, own) if own else name
-        self._replace(spec, SPEC_PARTS)
+        spec = _replace_parts(pod.named["spec"], SPEC_PARTS, home, made_of)
         for kind in CONTAINERS:
             if kind in spec:
-                spec[kind] = [self._container(dict(container), pod) for container in spec[kind]]
+                spec[kind] = [self._container(container, home, made_of) for container in spec[kind]]
         return Call(pod.name, (metadata,), {"spec": spec})
 
-    def _container(self, container: dict[str, Any], pod: Call) -> dict[str, Any]:
-        self._replace(container, CONTAINER_PARTS)
-        common = self._env(container, pod)
-        name = self._names.get(("ENV", source_text(common))) if common else None
-        if name is not None:
+    def _container(self, container: Mapping[str, Any], home: str, made_of: MakePart) -> dict[str, Any]:
+        changed = _replace_parts(container, CONTAINER_PARTS, home, made_of)
+        # The variables from the pipeline's defaults come first, and keep their order.
+        usual = self._defaults.env.get(home, frozenset())
+        common = list(takewhile(lambda entry: entry["name"] in usual, container.get("env", ())))
+        name: Any = made_of("ENV", common, home) if common else common
+        if name is not common:
             own = container["env"][len(common) :]
-            container["env"] = ExtendedList(name, own) if own else name
-        return container
-
-    def _replace(self, part: dict[str, Any], stems: Mapping[str, str]) -> dict[str, Any]:
-        for key, stem in stems.items():
-            if key in part:
-                part[key] = self._names.get((stem, source_text(part[key])), part[key])
-        return part
-
-    def _parts(self, call: Any) -> Iterator[tuple[str, Any, str]]:
-        """Everything in a task that another one may have too: the stem of its name, itself, and its pipeline."""
-        if isinstance(call, Method):
-            yield from self._parts(call.target)
-        if not isinstance(call, Call):
-            return
-        yield from ((stem, call.named[key], "") for key, stem in ARGUMENTS.items() if key in call.named)
-        for key in PODS:
-            if isinstance(call.named.get(key), Call):
-                yield from self._parts_of_pod(call.named[key])
-
-    def _parts_of_pod(self, pod: Call) -> Iterator[tuple[str, Any, str]]:
-        home = _pipeline(pod)
-        yield "LABELS", _labels(pod.args[0])[0], home
-        spec = pod.named["spec"]
-        yield from ((stem, spec[key], home) for key, stem in SPEC_PARTS.items() if key in spec)
-        for container in (each for kind in CONTAINERS for each in spec.get(kind, ())):
-            yield from ((stem, container[key], home) for key, stem in CONTAINER_PARTS.items() if key in container)
-            if common := self._env(container, pod):
-                yield "ENV", common, home
-
-    def _env(self, container: Mapping[str, Any], pod: Call) -> list[dict[str, Any]]:
-        """The variables that a container has from the pipeline's defaults. They come first, and keep their order."""
-        usual = self._defaults.env.get(_pipeline(pod), frozenset())
-        return list(takewhile(lambda entry: entry["name"] in usual, container.get("env", ())))
+            changed["env"] = ExtendedList(name, own) if own else name
+        return changed
 
     def _candidate_names(self, stem: str, value: Any, homes: set[str]) -> Iterator[str]:
         """Names for a value, the best one first. The last one no other value has."""
@@ -339,8 +321,8 @@ _TAGS: dict[str, Callable[[Any], Iterable[tuple[str, ...]]]] = {
 }
 
 
-def _pipeline(pod: Call) -> str:
-    return str(pod.args[0].get("labels", {}).get(PIPELINE_LABEL, ""))
+def _replace_parts(part: Mapping[str, Any], stems: Mapping[str, str], home: str, made_of: MakePart) -> dict[str, Any]:
+    return {key: made_of(stems[key], value, home) if key in stems else value for key, value in part.items()}
 
 
 def _labels(metadata: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:

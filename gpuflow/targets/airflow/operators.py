@@ -295,36 +295,22 @@ def budgets(retry: Retry | None) -> dict[str, Any]:
     """
     if retry is None:
         return {}
-    named: dict[str, Any] = {} if retry.any is None else {"retries": retry.any}
-    if retry.failures:
-        named["failures"] = retry.failures
-    if retry.interruptions:
-        named["interruptions"] = retry.interruptions
-    named |= _waits(retry)
-    if retry.final_exit_codes:
-        named["final_exit_codes"] = retry.final_exit_codes
-    if retry.retryable_exit_codes is not None:
-        named["retryable_exit_codes"] = retry.retryable_exit_codes
-    if retry.other_node:
-        named["other_node"] = True
-    if retry.more_memory is not None:
-        named["more_memory"] = {"factor": retry.more_memory.factor, "max": str(retry.more_memory.max)}
-    return named
-
-
-def _waits(retry: Retry) -> dict[str, Any]:
-    """Without a backoff Airflow's own `retry_delay` counts, five minutes unless its settings say otherwise."""
-    backoff = retry.backoff
-    if backoff is None:
-        return {}
-    named: dict[str, Any] = {"retry_delay": span(backoff.start)}
-    if retry.interruptions:
-        named["interruption_delay"] = span(backoff.start)
-    if backoff.factor != 1:
-        named["retry_exponential_backoff"] = backoff.factor
-    if backoff.max is not None:
-        named["max_retry_delay"] = span(backoff.max)
-    return named
+    backoff, more = retry.backoff, retry.more_memory
+    named = {
+        "retries": retry.any,
+        "failures": retry.failures or None,
+        "interruptions": retry.interruptions or None,
+        # Without a backoff Airflow's own `retry_delay` counts, five minutes unless its settings say otherwise.
+        "retry_delay": None if backoff is None else span(backoff.start),
+        "interruption_delay": None if backoff is None or not retry.interruptions else span(backoff.start),
+        "retry_exponential_backoff": None if backoff is None or backoff.factor == 1 else backoff.factor,
+        "max_retry_delay": None if backoff is None or backoff.max is None else span(backoff.max),
+        "final_exit_codes": retry.final_exit_codes or None,
+        "retryable_exit_codes": retry.retryable_exit_codes,
+        "other_node": retry.other_node or None,
+        "more_memory": None if more is None else {"factor": more.factor, "max": str(more.max)},
+    }
+    return {key: value for key, value in named.items() if value is not None}
 
 
 def span(duration: Duration) -> Call:

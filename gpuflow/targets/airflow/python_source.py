@@ -129,44 +129,43 @@ def _flat(node: Any) -> str | None:
     if isinstance(node, Invert):
         term = _operand(node.term)
         return None if term is None else f"~{term}"
-    if isinstance(node, Call | Method):
-        head = _head(node)
-        words = [*map(_flat, node.args), *(_prefix_text(f"{key}=", _flat(value)) for key, value in node.named.items())]
-        return None if head is None or None in words else f"{head}({', '.join(word or '' for word in words)})"
-    if isinstance(node, Mapping):
-        entries = [_prefix_text(f"{string_literal(str(key))}: ", _flat(value)) for key, value in node.items()]
-        return None if None in entries else "{" + ", ".join(entry or "" for entry in entries) + "}"
-    if isinstance(node, MergedDict):
-        own = _flat(node.own)
-        return None if own is None else "{" + f"**{node.name.text}, {own[1:]}"
-    if isinstance(node, ExtendedList):
-        rest = _flat(node.rest)
-        return None if rest is None else f"[*{node.name.text}, {rest[1:]}"
     if isinstance(node, WithComment):
         return None  # a comment ends its line
+    if (bracketed := _brackets_of(node)) is None:
+        return repr(node)
+    start, words, end = bracketed
+    head = _flat(node.target) if isinstance(node, Method) else ""
+    inside = [(before, _flat(value)) for before, value in words]
+    if head is None or any(text is None for _, text in inside):
+        return None
+    end = f",{end}" if isinstance(node, tuple) and len(node) == 1 else end
+    return f"{head}{start}{', '.join(f'{before}{text}' for before, text in inside)}{end}"
+
+
+def _brackets_of(node: Any) -> tuple[str, list[tuple[str, Any]], str] | None:
+    """How a node with parts begins, the parts, each with what stands before it, and how it ends."""
+    if isinstance(node, Call | Method):
+        words = [("", value) for value in node.args] + [(f"{key}=", value) for key, value in node.named.items()]
+        return f"{node.name}(" if isinstance(node, Call) else f".{node.name}(", words, ")"
+    if isinstance(node, MergedDict):
+        return "{", [("**", node.name), *_entries(node.own)], "}"
+    if isinstance(node, Mapping):
+        return "{", _entries(node), "}"
+    if isinstance(node, ExtendedList):
+        return "[", [("*", node.name), *(("", value) for value in node.rest)], "]"
     if isinstance(node, list | tuple):
-        words = [_flat(item) for item in node]
-        if None in words:
-            return None
-        inside = ", ".join(word or "" for word in words)
-        return f"[{inside}]" if isinstance(node, list) else f"({inside}{',' if len(node) == 1 else ''})"
-    return repr(node)
+        start, end = "[]" if isinstance(node, list) else "()"
+        return start, [("", value) for value in node], end
+    return None
 
 
-def _prefix_text(head: str, text: str | None) -> str | None:
-    return None if text is None else head + text
+def _entries(node: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(f"{string_literal(str(key))}: ", value) for key, value in node.items()]
 
 
 def _operand(node: Any) -> str | None:
     text = _flat(node)
     return f"({text})" if isinstance(node, Infix) and text is not None else text
-
-
-def _head(node: Call | Method) -> str | None:
-    if isinstance(node, Call):
-        return node.name
-    target = _flat(node.target)
-    return None if target is None else f"{target}.{node.name}"
 
 
 def _pieces(text: str, room: int) -> list[str]:
@@ -189,25 +188,16 @@ def _multi_line(node: Any, indent: str) -> str:
         pieces = _pieces(node, WIDTH - len(inner))
         body = "\n".join(f"{inner}{string_literal(piece)}" for piece in pieces)
         return f"(\n{body}\n{indent})" if len(pieces) > 1 else string_literal(node)
-    if isinstance(node, Call | Method):
-        head = node.name if isinstance(node, Call) else f"{source_text(node.target, indent)}.{node.name}"
-        last = head.rpartition("\n")[2]
-        flat = _flat(Call("", node.args, node.named)) if "\n" in head else None
-        if flat is not None and len(last) + len(flat) <= WIDTH:
+    bracketed = _brackets_of(node)
+    if bracketed is None or isinstance(node, MergedDict):
+        return _flat(node) or string_literal(str(node))
+    start, words, end = bracketed
+    head = source_text(node.target, indent) if isinstance(node, Method) else ""
+    if "\n" in head:
+        flat = _flat(Call(f".{node.name}", node.args, node.named))
+        if flat is not None and len(head.rpartition("\n")[2]) + len(flat) <= WIDTH:
             return head + flat
-        words = [("", value) for value in node.args]
-        words += [(f"{key}=", value) for key, value in node.named.items()]
-        return f"{head}({_value_lines(words, indent)})" if words else f"{head}()"
-    if isinstance(node, Mapping) and node:
-        return (
-            "{" + _value_lines([(f"{string_literal(str(key))}: ", value) for key, value in node.items()], indent) + "}"
-        )
-    if isinstance(node, ExtendedList):
-        return "[" + _value_lines([("*", node.name), *(("", value) for value in node.rest)], indent) + "]"
-    if isinstance(node, list | tuple) and node:
-        start, end = "[]" if isinstance(node, list) else "()"
-        return start + _value_lines([("", value) for value in node], indent) + end
-    return _flat(node) or string_literal(str(node))
+    return f"{head}{start}{_value_lines(words, indent) if words else ''}{end}"
 
 
 def _value_lines(words: list[tuple[str, Any]], indent: str) -> str:

@@ -247,12 +247,6 @@ SCHEDULED_IN_2 = 'dag_run.data_interval_end if dag_run.run_type in ("scheduled",
 FIRST_DAY = Call("datetime", (2020, 1, 1))
 """Airflow 2 refuses tasks without a start date. Without catch-up it is of no consequence."""
 
-RUN_NAME_OF_AIRFLOW_2 = '''def run_name(dag_id: str, run_id: str) -> str:
-    """A short name of the run, safe in paths and in Kubernetes names. Airflow's own id holds colons and plus signs."""
-    import hashlib
-
-    whole = f"{deployment()}/{dag_id}/{run_id}"
-    return f"r{hashlib.sha256(whole.encode()).hexdigest()[:15]}"'''
 DEPLOYMENT_IN_2 = '''def deployment() -> str:
     """What tells this Airflow from others: `[gpuflow] deployment`, or an id that its first task keeps as a Variable."""
     import uuid
@@ -293,7 +287,7 @@ def for_version(dag: Dag, version: str | None) -> Dag:
         settings.setdefault("start_date", FIRST_DAY)
     functions = dag.functions
     if functions:
-        functions = (RUN_NAME_OF_AIRFLOW_2, DEPLOYMENT_IN_2 if is_2 else DEPLOYMENT_IN_3_0)
+        functions = (functions[0], DEPLOYMENT_IN_2 if is_2 else DEPLOYMENT_IN_3_0)
     tasks = [replace(made, call=_rewritten(made.call, is_2)) for made in dag.tasks]
     older = replace(dag, settings=settings, tasks=tasks, functions=functions)
     return rendered_once(older) if is_2 else older

@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuflow.core.errors import fail
-from gpuflow.pod.later_attempts import memory_by_attempt, more_memory_of
+from gpuflow.pod.later_attempts import memory_by_attempt
 from gpuflow.quantity import Quantity
 from gpuflow.runtime.base.outcomes import EXIT_FINAL as FINAL
 from gpuflow.runtime.base.outcomes import EXIT_TIMED_OUT
@@ -202,8 +202,7 @@ def _constant(value: Any) -> str:
 
 def growing_memory(resources: Mapping[str, Any], retry: Retry | None) -> dict[str, str]:
     """The main container's memory by attempt: as written, or after an OOM by the number of attempts so far."""
-    policy = more_memory_of(retry)
-    if retry is None or policy is None:
+    if retry is None or (policy := retry.more_memory) is None:
         return {}
     grown = {}
     for part in ("limits", "requests"):

@@ -24,12 +24,13 @@ from gpuflow.plan import planned_step
 from gpuflow.pod import Engine
 from gpuflow.pod.build import made_pod
 from gpuflow.pod.gang_kinds import SPELLINGS
-from gpuflow.pod.later_attempts import EarlierAttempts, changes_of
+from gpuflow.pod.later_attempts import changes_of
 from gpuflow.readers import ForeignObject, Library, Options
 from gpuflow.readers.python import Pythons, read_program
 from gpuflow.runtime.gangs.attempt_object import read_verdict
 from gpuflow.runtime.gangs.attempt_verdict import Verdict
 from gpuflow.runtime.gangs.kinds import WORDS, GangKind, kind_of
+from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
 from gpuflow.runtime.gangs.ranks import protocol
 from gpuflow.site import Site
 from gpuflow.spec.canonical import meaning_of
@@ -202,9 +203,8 @@ def test_the_jobset_of_a_later_attempt_has_more_memory_other_nodes_and_no_spot()
     limits = [each["containers"][0]["resources"]["limits"]["memory"] for each in (first, grown)]
     assert limits == ["8Gi", "12Gi"] and scheduling(first) == scheduling(grown)
     assert scheduling(ranks(interruptions=1)) == scheduling(first)
-    fixed = changes_of(made_pod(planned_step(pipeline, "train", site))).pod(
-        {"spec": first}, EarlierAttempts(interruptions=2)
-    )["spec"]
+    changes = changes_of(made_pod(planned_step(pipeline, "train", site)))
+    fixed = changes.spec(first, EarlierAttempts(interruptions=2))
     assert scheduling(ranks(interruptions=2)) == scheduling(fixed) != scheduling(first)
     away = ranks(failures=1, failed_nodes=("node-a",))["affinity"]["nodeAffinity"]
     (term,) = away["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
@@ -235,9 +235,8 @@ def test_a_leader_is_a_pod_of_its_own_in_the_same_task() -> None:
         assert "--rank-offset=1" in workers["spec"]["containers"][0]["command"]
         for leads, pod in ((True, leader), (False, workers)):
             first = (task.leader if leads else task.template)["spec"]
-            expected = changes_of(made_pod(planned_step(pipeline, "train", site), None, Engine(leads=leads))).pod(
-                {"spec": first}, before
-            )["spec"]
+            own_pod = made_pod(planned_step(pipeline, "train", site), None, Engine(leads=leads))
+            expected = changes_of(own_pod).spec(first, before)
             own = {key: pod["spec"].get(key) for key in ("affinity", "nodeSelector", "tolerations")}
             assert own == {key: expected.get(key) for key in own}
             limits = [each["containers"][0]["resources"]["limits"] for each in (pod["spec"], expected)]

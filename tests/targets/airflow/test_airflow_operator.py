@@ -15,7 +15,8 @@ from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 from gpuflow.airflow import GpuPodOperator, Pod, at_most, deadline, output, param, run_began
 from gpuflow.plan import planned_step
 from gpuflow.pod.build import made_pod
-from gpuflow.pod.later_attempts import EarlierAttempts, on_demand_fields
+from gpuflow.pod.later_attempts import on_demand_fields
+from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
 from gpuflow.site import Site
 from gpuflow.spec.canonical import meaning_of
 from gpuflow.targets.airflow.operators import budgets

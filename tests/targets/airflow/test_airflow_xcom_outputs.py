@@ -99,7 +99,7 @@ def test_what_the_program_wrote_is_read_by_the_types_of_the_outputs(
 ) -> None:  # fmt: skip
     server.tell(GOOD, GOOD, GOOD)
     monkeypatch.setattr(GpuPodOperator, "extract_xcom", lambda self, pod: json.loads(json.dumps(file)))
-    monkeypatch.setattr(GpuPodOperator, "_end_sidecar", lambda self, name, namespace: None)
+    monkeypatch.setattr(GpuPodOperator, "_end_sidecar", lambda self, name: None)
     played = Stage().play(maker(outputs=outputs, retries=0))
     assert (played.state, played.result) == (state, result), played.messages
     assert words in " ".join(played.messages)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpuflow.pod import pod_for
-from gpuflow.pod.later_attempts import EarlierAttempts
+from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
 from gpuflow.site import Site
 from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import loads

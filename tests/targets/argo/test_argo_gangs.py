@@ -171,9 +171,9 @@ def test_the_leader_has_later_attempts_of_its_own() -> None:
             made = kube_client.object_state.value_at(gang.body(7, 3, before.interruptions, before), place)
             assert (
                 made
-                == changes_of(made_pod(planned_step(pipeline, "train", site), None, Engine(leads=leads))).pod(
-                    {"spec": first}, before
-                )["spec"]
+                == changes_of(made_pod(planned_step(pipeline, "train", site), None, Engine(leads=leads))).spec(
+                    first, before
+                )
                 != first
             )
 
@@ -217,7 +217,7 @@ def test_the_launcher_makes_the_same_later_attempts_as_for_one_pod() -> None:
         EarlierAttempts(2, 5, ("a", "b")),
     ):
         made = kube_client.object_state.value_at(gang.body(7, 3, before.interruptions, before), RANKS)
-        expected = changes_of(made_pod(planned_step(pipeline, "train", site))).pod({"spec": first}, before)["spec"]
+        expected = changes_of(made_pod(planned_step(pipeline, "train", site))).spec(first, before)
         assert made == expected != first
     assert kube_client.object_state.value_at(gang.body(2, 0, 1, EarlierAttempts(interruptions=1)), RANKS) == first
 
