@@ -50,10 +50,10 @@ def page() -> str:
 def names(file: Path) -> dict[str, Path]:
     """The names of a lazy package, and the file of each."""
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "_HOMES":
-            homes: dict[str, str] = ast.literal_eval(node.value)
-            return {name: file.with_name(f"{home}.py") for name, home in homes.items()}
-    raise ValueError(f"{file} has no _HOMES")
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "_NAMES":
+            homes: dict[str, tuple[str, ...]] = ast.literal_eval(node.value)
+            return {name: file.with_name(f"{home}.py") for home, each in homes.items() for name in each}
+    raise ValueError(f"{file} has no _NAMES")
 
 
 def _exported(file: Path) -> list[str]:

@@ -54,38 +54,35 @@ if TYPE_CHECKING:
     from gpuflow.airflow.tasks import MakeClaim as MakeClaim
     from gpuflow.airflow.tasks import Mark as Mark
 
-_HOMES = {
-    name: module
-    for module, names in {
-        "alerts": ("mail_alert", "pagerduty_alert", "slack_alert", "webhook_alert"),
-        "approvals": ("Approve",),
-        "attempts": ("LOST_WORKERS",),
-        "dags": ("to_dag",),
-        "functions": ("gpu_task",),
-        "gang_operator": ("GpuGangOperator",),
-        "limits": ("at_most", "deadline"),
-        "operator": ("GpuPodOperator",),
-        "pods": ("Pod",),
-        "references": (
-            "attempt",
-            "began",
-            "claim",
-            "combinations",
-            "dag_run_id",
-            "interval_start",
-            "item",
-            "join",
-            "logical_date",
-            "output",
-            "param",
-            "run_began",
-            "run_id",
-        ),
-        "single_step": ("gpu_step", "task"),
-        "tasks": ("DeleteClaim", "ListItems", "MakeClaim", "Mark"),
-    }.items()
-    for name in names
+_NAMES = {
+    "alerts": ("mail_alert", "pagerduty_alert", "slack_alert", "webhook_alert"),
+    "approvals": ("Approve",),
+    "attempts": ("LOST_WORKERS",),
+    "dags": ("to_dag",),
+    "functions": ("gpu_task",),
+    "gang_operator": ("GpuGangOperator",),
+    "limits": ("at_most", "deadline"),
+    "operator": ("GpuPodOperator",),
+    "pods": ("Pod",),
+    "references": (
+        "attempt",
+        "began",
+        "claim",
+        "combinations",
+        "dag_run_id",
+        "interval_start",
+        "item",
+        "join",
+        "logical_date",
+        "output",
+        "param",
+        "run_began",
+        "run_id",
+    ),
+    "single_step": ("gpu_step", "task"),
+    "tasks": ("DeleteClaim", "ListItems", "MakeClaim", "Mark"),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = sorted(_HOMES)
 
