@@ -87,7 +87,22 @@ def _init(node: ast.ClassDef, tree: ast.Module) -> ast.arguments:
     for part in node.body:
         if isinstance(part, ast.FunctionDef) and part.name == "__init__":
             return part.args
+    fields = [part for part in node.body if isinstance(part, ast.AnnAssign)]
+    if fields and any("dataclass" in ast.unparse(each) for each in node.decorator_list):
+        return _fields(fields)
     return next((_init(base, tree) for base in _bases(node, tree)), ast.arguments([], [], None, [], [], None, []))
+
+
+def _fields(fields: list[ast.AnnAssign]) -> ast.arguments:
+    """The arguments that the fields of a dataclass make; those after KW_ONLY are only named."""
+    rows = [(ast.unparse(each.target), ast.unparse(each.annotation), each.value) for each in fields]
+    at = next((place for place, row in enumerate(rows) if row[1] == "KW_ONLY"), len(rows))
+    plain, named = rows[:at], rows[at + 1 :]
+    defaults = [value for _, _, value in plain if value is not None]
+    return ast.arguments(
+        [], [ast.arg(name) for name in ("self", *(name for name, _, _ in plain))], None,
+        [ast.arg(name) for name, _, _ in named], [value for _, _, value in named], None, defaults,
+    )  # fmt: skip
 
 
 def _class_text(node: ast.ClassDef, tree: ast.Module) -> str:
