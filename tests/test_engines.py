@@ -51,7 +51,7 @@ def test_a_site_that_misspells_an_engine_is_told_so() -> None:
 
 def test_facts_and_capabilities_load_without_any_sdk() -> None:
     loaded = loaded_by("from gpuflow.engines import ENGINES, load_engine\nfor name in ENGINES: load_engine(name)")
-    assert {module for module in loaded if module.split(".")[0] in HEAVY - {"pydantic", "yaml"}} == set()
+    assert {module for module in loaded if module.split(".")[0] in HEAVY - {"msgspec", "pydantic", "yaml"}} == set()
 
 
 def test_the_default_comes_first_where_one_is_chosen() -> None:

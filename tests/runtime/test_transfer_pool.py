@@ -248,7 +248,7 @@ def test_a_worker_that_cannot_start_costs_nothing(monkeypatch: pytest.MonkeyPatc
             return {}
 
     for words in (["/does/not/exist"], [sys.executable, "-c", "print('[7]')"], [sys.executable, "-c", "print('{')"]):
-        monkeypatch.setattr(transfer_pool, "_command", lambda words=words: words)
+        monkeypatch.setattr(transfer_pool.container, "own_command", lambda _, words=words: words)
         orders = [transfer_pool.Order(number, ["put", "k", "p", [0, 0]], lambda _: True) for number in range(30)]
         moved = transfer_pool.Workers(Known(), "", 3).move(orders)  # type: ignore[arg-type]  # all that is asked of it
         assert sorted(moved) == list(range(30))

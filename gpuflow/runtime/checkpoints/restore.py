@@ -120,6 +120,8 @@ class Restore:
         forgotten = same_run and isinstance(number, int) and number < ledger.since
         fresh = self.history.fresh or forgotten
         trusted = same_run and before.get("id") == self.history.last_id and same_boot and not fresh and not self.parts
+        if same_run and "identity" not in before:
+            directory.adopt_version_1()
         if not (trusted or (self.store is None and same_run and not fresh)):
             # Without a store what this run wrote down is all there is, also when another one worked here since.
             directory.disown(others=self.store is None and not fresh and not ledger.since)

@@ -216,6 +216,17 @@ class Directory:
             if not name.startswith(".") and name not in mine and self._is_marked(name):
                 self.record(name, foreign=True)
 
+    def adopt_version_1(self) -> None:
+        """Records as gpuflow 0.1 wrote them, of this same run: without a store they are all there is to resume from."""
+        old = os.path.join(self.hidden, "finished")
+        for file in self.shared.names(old) if self.shared.is_folder(old) else []:
+            record = load(self.shared, os.path.join(old, file)) or {}
+            key = self.key(file[:-5]) or {}
+            facts = ("inode", "marked") if "marked" in key else ("inode", "changed", "size")
+            if key and record.get("key") == [key[fact] for fact in facts] and isinstance(record.get("order"), int):
+                self._write(file[:-5], {**record, "key": key})
+        self.shared.discard(old)
+
     def place(self, temporary: str, name: str, **facts: Any) -> str:
         """Move a restored checkpoint to its name, replacing what was there."""
         target = os.path.join(self.path, name)

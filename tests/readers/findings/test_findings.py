@@ -14,6 +14,7 @@ from gpuflow.core import yaml_tree
 from gpuflow.core.codes import CODES
 from gpuflow.core.errors import Finding, Where
 from gpuflow.demands import Demand, PodSet, StepDemand, graph_of
+from gpuflow.formats.airflow import Dag, Task
 from gpuflow.formats.documents import DAG, Document, silenced_in
 from gpuflow.readers import Library, documents_of, foreign_in
 from gpuflow.readers.findings import ForeignSource, foreign_source
@@ -265,13 +266,15 @@ def test_every_code_of_these_can_be_silenced_and_those_of_errors_cannot() -> Non
 
 def test_what_is_not_counted_of_a_dag_is_said_before_the_rest_and_task_by_task() -> None:
     """As Airflow describes it; tests/targets/airflow has a real one do so."""
-    tasks: list[dict[str, Any]] = [
-        {"task_id": "a", "operator": "PythonOperator", "line": [3, 5], "executor_config": {"metadata": {}}},
-        {"task_id": "b", "operator": "TriggerDagRunOperator", "line": [4, 5], "starts": "other"},
-        {"task_id": "c", "operator": "EmptyOperator", "line": [5, 5]},
+    usual = ("all_success", "default_pool")
+    tasks = [
+        Task("a", "PythonOperator", *usual, line=(3, 5), executor_config={"metadata": {}}),
+        Task("b", "TriggerDagRunOperator", *usual, line=(4, 5), starts="other"),
+        Task("c", "EmptyOperator", *usual, line=(5, 5)),
     ]
-    old = [["GF751", "resources= is an old spelling", 3, 9, "write it otherwise"]]
-    document = Document({"dag_id": "d", "tasks": tasks, "old": old}, "d.py", *DAG, 0)
+    old = [("GF751", "resources= is an old spelling", 3, 9, "write it otherwise")]
+    dag = Dag("d", None, None, None, False, None, {}, {}, tasks, old=old)
+    document = Document({"dag_id": "d"}, "d.py", *DAG, 0, dag=dag)
     found = ForeignObject(document, Library((document,))).demand(Options(Site.load("nvidia")))
     assert isinstance(found, Demand) and isinstance(found.source, ForeignSource)
     said = [(each.code, each.severity, each.where.line) for each in found.source.warnings()]
