@@ -342,7 +342,7 @@ def test_what_airflow_takes_for_no_asset_is_refused_by_name(uri: str) -> None:
     except ValueError:
         (finding,) = found
         assert (finding.code, finding.where.line) == ("GF355", 6)
-        assert finding.message.startswith("on_data: ") and finding.hint
+        assert finding.message.startswith("on_data: ") and finding.instead
     else:
         assert found == []
 
