@@ -126,10 +126,14 @@ def again(folder: Path, test: Callable[[Path], object], tries: int = 5) -> None:
 
 
 def hears_term(process: subprocess.Popen[Any]) -> bool:
-    """Whether a supervisor is so far that it holds SIGTERM back: before, the signal would just end it."""
+    """Whether a supervisor is so far that it holds SIGTERM back: before, the signal would just end it.
+
+    While it waits for the signal, the kernel does not show it as blocked; then its program runs.
+    """
     status = Path(f"/proc/{process.pid}/status").read_text()
     blocked = next(line for line in status.splitlines() if line.startswith("SigBlk:")).split()[1]
-    return bool(int(blocked, 16) >> (signal.SIGTERM - 1) & 1)
+    program = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return bool(program or int(blocked, 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def clock_of_files_ticks(folder: Path) -> None:

@@ -105,7 +105,7 @@ def test_single_ranks_killed_at_random_cost_interruptions_only(tmp_path: Path, s
         assert sum(codes.values()) < SIZE * (4 * KILLS + 10), "it never ends"
         last = killed.total() >= KILLS
         gang = Gang(tmp_path, SIZE, times="beat=0.2,lost=3,settle=6,linger=1")
-        ranks = start(tmp_path, gang, shared=shared, pause=0.002 if last else 0.05)
+        ranks = start(tmp_path, gang, shared=shared, pause=0.002 if last else 0.2)
         rank, way = chance.randrange(SIZE), chance.choice(WAYS)
         try:
             try:
