@@ -53,6 +53,10 @@ class Amounts(dict[str, Quantity]):
         return next((name for name, amount in self.items() if amount.nano < 0), None)
 
 
+class Entries(dict[str, T]):
+    """A map whose values have a reader of their own, noted beside it: msgspec would take other ones than the reader."""
+
+
 class NotNegative(NamedTuple):
     """That an amount is zero or more. Its class looks too: msgspec cannot."""
 
@@ -95,6 +99,8 @@ def _hook(wanted: type, value: object) -> Any:
     """The types that msgspec does not know."""
     if wanted is Quantity:
         return read_quantity(value)
+    if get_origin(wanted) is Entries:
+        raise ValueError("the reader reads it")
     if type(value) is dict and {*map(type, value.values())} <= {str}:  # True would be found for 1
         return _read_amounts(tuple(value.items()))
     return Amounts(read_resource_list(value))
@@ -118,7 +124,7 @@ def _reader(wanted: Any, *notes: Any) -> Reader:
         return _choice(args)
     if origin in (tuple, frozenset):
         return _list_reader(origin, args[0], _note(notes, At, At()))
-    if origin is dict:
+    if origin in (dict, Entries):
         read_entries = next(each for each in notes if callable(each))
         return lambda value, where: read_entries(value, where.path)
     if wanted is Amounts:

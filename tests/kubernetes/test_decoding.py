@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec import ValidationError, convert
 from msgspec.structs import fields
 
+from gpuflow.checker.dra.objects import CounterSet, CounterUse, Device
 from gpuflow.cluster.kueue_objects import ClusterQueueSpec, CohortSpec, LocalQueueSpec
 from gpuflow.core import yaml_tree
 from gpuflow.kubernetes import decoding, objects
@@ -63,6 +64,20 @@ def test_what_the_fast_path_accepts_the_reader_reads_the_same(kind: type[Object]
     except (ValidationError, ValueError, RecursionError):
         return
     assert read_as(kind, body, "") == fast
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (CounterSet, {"counters": {"memory": 0}}),
+        (CounterUse, {"counters": {"memory": "40Gi"}}),
+        (Device, {"attributes": {"index": ["int", 0]}}),
+        (Device, {"capacity": {"memory": ["40Gi", None]}}),
+    ],
+)
+def test_a_map_with_a_reader_of_its_own_is_never_read_around_it(kind: type[Object], body: dict[str, Any]) -> None:
+    with pytest.raises(BadField):
+        decode(kind, body, "")
 
 
 @pytest.mark.parametrize("kind", TYPES)

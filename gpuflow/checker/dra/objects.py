@@ -19,7 +19,7 @@ from msgspec.structs import force_setattr
 from gpuflow.checker.dra.cel import CelError, View
 from gpuflow.checker.dra.cel.values import parse_semver
 from gpuflow.kubernetes.admission.pod import read_flag, read_integer, read_object, read_text
-from gpuflow.kubernetes.decoding import At, Object, read_as
+from gpuflow.kubernetes.decoding import At, Entries, Loose, Object, read_as
 from gpuflow.kubernetes.labels import BLOCKING_EFFECTS, Labels, Taint, Toleration, read_tolerations
 from gpuflow.kubernetes.objects import NodeSelector
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_quantity, read_resource_list, read_texts
@@ -62,9 +62,11 @@ class Capacity(NamedTuple):
 Read = TypeVar("Read")
 
 
-def _by_name(read: Callable[[object, str], Read]) -> Callable[[object, str], dict[str, Read]]:
+def _by_name(read: Callable[[object, str], Read]) -> Callable[[object, str], Entries[Read]]:
     """What reads a map by what reads its values."""
-    return lambda value, where: {name: read(each, f"{where}[{name}]") for name, each in read_map(value, where).items()}
+    return lambda value, where: Entries(
+        {name: read(each, f"{where}[{name}]") for name, each in read_map(value, where).items()}
+    )
 
 
 def _read_attribute(value: object, where: str) -> Attribute:
@@ -109,25 +111,23 @@ def _quantity(body: Body, field: str, where: str) -> Quantity | None:
         raise BadField(f"{where}.{field}", str(error)) from None
 
 
-def _read_counters(value: object, where: str) -> dict[str, Quantity]:
-    return {
-        name: _quantity(read_map(each, where.removesuffix(".counters")), "value", f"{where}[{name}]") or Quantity.zero
-        for name, each in read_map(value, where).items()
-    }
+def _read_counters(value: object, where: str) -> Entries[Quantity]:
+    owner = where.removesuffix(".counters")
+    return _by_name(lambda each, path: _quantity(read_map(each, owner), "value", path) or Quantity.zero)(value, where)
 
 
 class CounterSet(Object, frozen=True):
     """Counters that the devices of a pool share."""
 
     name: Annotated[str, At("{owner}.name")] = ""
-    counters: Annotated[dict[str, Quantity], _read_counters] = field(default_factory=dict)
+    counters: Annotated[Entries[Quantity], _read_counters] = field(default_factory=Entries)
 
 
 class CounterUse(Object, frozen=True):
     """What a device takes of such a set."""
 
     name: Annotated[str, At("{owner}.counterSet")] = field(default="", name="counterSet")
-    counters: Annotated[dict[str, Quantity], _read_counters] = field(default_factory=dict)
+    counters: Annotated[Entries[Quantity], _read_counters] = field(default_factory=Entries)
 
 
 class Reach(Object, frozen=True):
@@ -149,14 +149,14 @@ class Reach(Object, frozen=True):
 
 class Device(Reach, frozen=True, dict=True, gc=True):
     name: str = ""
-    attributes: Annotated[dict[str, Attribute], _by_name(_read_attribute)] = field(default_factory=dict)
-    capacity: Annotated[dict[str, Capacity], _by_name(_read_capacity)] = field(default_factory=dict)
+    attributes: Annotated[Entries[Attribute], _by_name(_read_attribute)] = field(default_factory=Entries)
+    capacity: Annotated[Entries[Capacity], _by_name(_read_capacity)] = field(default_factory=Entries)
     consumes: tuple[CounterUse, ...] = field(default=(), name="consumesCounters")
     taints: tuple[Taint, ...] = ()
     binding_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool = False
-    id: DeviceId = DeviceId("", "", "")
-    """The slice says it."""
+    id: Loose = DeviceId("", "", "")
+    """A `DeviceId`: the slice says it, never the manifest."""
 
     @cached_property
     def view(self) -> View:

@@ -14,6 +14,7 @@ TIMED_OUT = "timed out"
 DISK_LIMIT = "disk limit"
 NEVER_STARTED = "never started"
 OUTCOMES = (SUCCEEDED, RETRYABLE, FINAL, INTERRUPTED, OUT_OF_MEMORY, TIMED_OUT, DISK_LIMIT, NEVER_STARTED)
+"""Records in stores hold these words: one that was ever written stays in the table."""
 
 EXIT_INTERRUPTED = 75
 EXIT_RUNTIME = 78
