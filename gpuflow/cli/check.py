@@ -37,7 +37,7 @@ from gpuflow.formats.documents import Document, Library, documents_of, silenced_
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
 from gpuflow.readers import PassiveObject
 from gpuflow.readers.interface import ForeignObject
-from gpuflow.report.text import Paint, comparison, markdown, plain_text, render
+from gpuflow.report.text import Paint, comparison, markdown, overview, plain_text, render
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
@@ -312,7 +312,10 @@ def _format_reports(
 
 
 def _text(reports: list[Report], whole: Report | None, paint: Paint) -> str:
-    text = "\n".join(render(report, paint) for report in (*reports, *([whole] if whole else [])))
+    everything = (*reports, *([whole] if whole else []))
+    text = "\n".join(render(report, paint) for report in everything)
+    if len(everything) > 1:
+        text = f"{overview(everything, paint)}\n{text}"
     if whole is not None or len(reports) == 1:
         return text
     return f"{text}\nEach of these {len(reports)} was checked alone; --together checks them side by side.\n"

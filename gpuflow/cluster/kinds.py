@@ -7,7 +7,7 @@ not listed here is foreign: it is carried by name, and never checked. `SOURCES` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -37,6 +37,8 @@ def edit_distance(left: str, right: str) -> int:
     return row[-1]
 
 
+ALL: Final = "*"
+"""Every namespace."""
 TIMEOUT: Final = 60
 """Seconds that each answer of a live cluster is waited for."""
 KUEUE: Final = "kueue.x-k8s.io"
@@ -55,7 +57,7 @@ class Source:
     """The newest first; the first that the cluster serves is taken."""
     plural: str
     namespaced: bool = False
-    """Whether only the objects of one namespace are listed."""
+    """Whether only the objects of the namespaces in question are listed."""
     needed: bool = False
     """Without it no verdict is possible; the others only make it sharper."""
     fields: str = ""
@@ -64,7 +66,8 @@ class Source:
     def path(self, version: str, namespace: str) -> str:
         """The address of the list at the API server."""
         root = f"/apis/{self.group}/{version}" if self.group else f"/api/{version}"
-        return f"{root}/namespaces/{namespace}/{self.plural}" if self.namespaced else f"{root}/{self.plural}"
+        whole = not self.namespaced or namespace == ALL
+        return f"{root}/{self.plural}" if whole else f"{root}/namespaces/{namespace}/{self.plural}"
 
 
 _BETA = ("v1beta2", "v1beta1")
@@ -242,37 +245,38 @@ KUEUE_SETTINGS = "kueue-manager-config"
 KUEUE_SETTINGS_KEY = "controller_manager_config.yaml"
 
 
-def rbac(namespace: str, account: str | None = None, name: str = "gpuflow-reader") -> list[dict[str, Any]]:
+def rbac(namespaces: Sequence[str], account: str | None = None, home: str = "") -> list[dict[str, Any]]:
     """The least permissions a snapshot needs: list, on these kinds, and Kueue's configuration by its name.
 
-    With an account, also the account and what binds the permissions to it.
+    With an account, which lives in the namespace `home`, also the account and what binds the permissions to it.
     """
-    roles = [_role("Role", name, namespace), _role("ClusterRole", name, namespace)]
-    roles[1]["rules"].append(
+    name, of_all = "gpuflow-reader", ALL in namespaces
+    whole = _role("ClusterRole", {"name": name}, [each for each in SOURCES if of_all or not each.namespaced])
+    whole["rules"].append(
         {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [KUEUE_SETTINGS], "verbs": ["get"]}
     )
+    places = [] if of_all else [{"name": name, "namespace": each} for each in namespaces]
+    roles = [*(_role("Role", each, [one for one in SOURCES if one.namespaced]) for each in places), whole]
     if account is None:
         return roles
-    metadata = {"name": account, "namespace": namespace}
+    metadata = {"name": account, "namespace": home}
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
         *roles,
-        _binding("RoleBinding", {"name": name, "namespace": namespace}, "Role", name, metadata),
+        *(_binding("RoleBinding", each, "Role", name, metadata) for each in places),
         # Several namespaces may have their reader, and bindings of a cluster share one name space.
-        _binding("ClusterRoleBinding", {"name": f"{name}-{namespace}"}, "ClusterRole", name, metadata),
+        _binding("ClusterRoleBinding", {"name": f"{name}-{home}"}, "ClusterRole", name, metadata),
     ]
 
 
-def _role(kind: str, name: str, namespace: str) -> dict[str, Any]:
-    namespaced = kind == "Role"
+def _role(kind: str, metadata: dict[str, str], sources: Iterable[Source]) -> dict[str, Any]:
     groups: dict[str, list[str]] = {}
-    for source in SOURCES:
-        if source.namespaced == namespaced:
-            groups.setdefault(source.group, []).append(source.plural)
+    for source in sources:
+        groups.setdefault(source.group, []).append(source.plural)
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": kind,
-        "metadata": {"name": name, **({"namespace": namespace} if namespaced else {})},
+        "metadata": metadata,
         "rules": [
             {"apiGroups": [group], "resources": sorted(plurals), "verbs": ["list"]} for group, plurals in groups.items()
         ],

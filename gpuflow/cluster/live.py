@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,22 +28,23 @@ AT_ONCE = 4
 
 
 def read_live(
-    namespace: str,
+    namespaces: str | Sequence[str],
     context: str | None = None,
     reader: Reader | None = None,
     *,
     kubeconfig: str | None = None,
     timeout: float = TIMEOUT,
 ) -> Cluster:
-    """The cluster as it is now. Kinds that may not be listed are named in it; without quotas it is an error."""
+    """The cluster as one namespace of it, several or `ALL` show it now. Kinds that may not be listed are named in it;
+    without quotas it is an error."""
     source = reader or Reader(context, kubeconfig, timeout)
     objects: list[Manifest] = []
     unread: dict[str, str] = {}
     refused: list[Finding] = []
     served: set[str] = set()
-    groups = _groups(source)
+    groups, homes = _groups(source), (namespaces,) if isinstance(namespaces, str) else tuple(namespaces)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        answers = list(pool.map(lambda wanted: _list_all(source, wanted, namespace, groups), SOURCES))
+        answers = list(pool.map(lambda wanted: _list_all(source, wanted, homes, groups), SOURCES))
     for wanted, (answer, version) in zip(SOURCES, answers, strict=True):
         if answer.status == 200:
             served.add(wanted.group)
@@ -60,7 +61,7 @@ def read_live(
         settings = _kueue_settings(source, unread)
         objects += [settings] if settings else []
     listed = frozenset(wanted.kind for wanted in SOURCES) - unread.keys()
-    return Cluster(f"live {context or 'cluster'}", tuple(objects), listed, unread, namespace)
+    return Cluster(f"live {context or 'cluster'}", tuple(objects), listed, unread, homes)
 
 
 def _groups(reader: Reader) -> dict[str, set[str]] | None:
@@ -78,14 +79,21 @@ def _groups(reader: Reader) -> dict[str, set[str]] | None:
 
 
 def _list_all(
-    reader: Reader, source: Source, namespace: str, groups: Mapping[str, set[str]] | None
+    reader: Reader, source: Source, homes: Sequence[str], groups: Mapping[str, set[str]] | None
 ) -> tuple[Answer, str]:
-    """The whole list, in the newest version that the cluster serves."""
+    """The whole list, in the newest version that the cluster serves; one namespace that may not be read closes it."""
     answer, version = Answer(404, {}, "404 Not Found"), ""
     for version in source.versions:
         if source.group and groups is not None and version not in groups.get(source.group, ()):
             continue
-        answer = _all_pages(reader, source, source.path(version, namespace))
+        items: list[Any] = []
+        for path in dict.fromkeys(source.path(version, each) for each in homes):
+            answer = _all_pages(reader, source, path)
+            if answer.status != 200:
+                break
+            items += answer.body["items"]
+        else:
+            return Answer(200, {"items": items}), version
         if answer.status != 404:
             break
     return answer, version

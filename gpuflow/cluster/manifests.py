@@ -376,8 +376,8 @@ def _with_records(cluster: Cluster, records: list[Manifest]) -> Cluster:
     for record in records:
         body = record.body
         listed, assumed, labels = (body.get(key) for key in ("listed", "assumed", "labels"))
-        namespace, unread = body.get("namespace"), body.get("unread") or {}
-        texts = all(isinstance(each, list | None) for each in (listed, assumed, labels))
+        namespace, homes, unread = body.get("namespace"), body.get("namespaces"), body.get("unread") or {}
+        texts = all(isinstance(each, list | None) for each in (listed, assumed, labels, homes))
         if not texts or not isinstance(namespace, str | None) or not isinstance(unread, Mapping):
             hint = "gpuflow snapshot writes it; by hand it needs no more than listed: [Kind, …]"
             raise fail("GF402", "the record of the snapshot cannot be understood", where=record.where, hint=hint)
@@ -388,7 +388,7 @@ def _with_records(cluster: Cluster, records: list[Manifest]) -> Cluster:
             listed=cluster.listed.union(map(str, listed or ())),
             assumed=cluster.assumed.union(map(str, assumed or ())),
             unread={**cluster.unread, **{str(kind): str(reason) for kind, reason in unread.items()}},
-            namespace=namespace or cluster.namespace,
+            namespaces=tuple(map(str, homes)) if homes else (namespace,) if namespace else cluster.namespaces,
             # Snapshots of older versions show all labels, and do not say so.
             labels=frozenset(map(str, labels)) if isinstance(labels, list) else cluster.labels,
         )

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from gpuflow.cluster.block_yaml import Block
-from gpuflow.cluster.kinds import NAMESPACED, is_known_kind, kind_title
+from gpuflow.cluster.kinds import ALL, NAMESPACED, is_known_kind, kind_title
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Where
 from gpuflow.kubernetes.resources import BadField
@@ -146,8 +146,8 @@ class Cluster:
     """Kinds that were listed in whole: none of them here means that there are none."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """Kinds that the cluster has and would not show, each with the reason."""
-    namespace: str | None = None
-    """The one namespace whose own objects were listed; None when that is not known."""
+    namespaces: tuple[str, ...] | None = None
+    """Those whose own objects were listed, or `ALL`; None when that is not known."""
     labels: frozenset[str] | None = None
     """The keys of the labels that are shown of objects in other namespaces; None: all."""
     assumed: frozenset[str] = frozenset()
@@ -191,10 +191,13 @@ class Cluster:
         objects = tuple(_with_default_namespace(item, namespace) for item in self.objects)
         return self if objects == self.objects else replace(self, objects=objects)
 
+    def shows(self, namespace: str) -> bool:
+        """Whether its own objects were listed, as far as that is known."""
+        return self.namespaces is None or ALL in self.namespaces or namespace in self.namespaces
+
     def seen_from(self, namespace: str) -> Cluster:
-        """What is known of a namespace: where another one was listed, none of a kind does not mean that it has none."""
-        elsewhere = self.namespace not in (None, namespace)
-        return replace(self, listed=self.listed.difference(NAMESPACED)) if elsewhere else self
+        """What is known of a namespace: where others were listed, none of a kind does not mean that it has none."""
+        return self if self.shows(namespace) else replace(self, listed=self.listed.difference(NAMESPACED))
 
 
 def _with_default_namespace(item: Manifest, namespace: str) -> Manifest:

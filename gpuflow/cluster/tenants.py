@@ -1,7 +1,7 @@
 """Other tenants in a snapshot: how much room their pods and workloads take and where, not whose they are.
 
 Of objects in other namespaces names become short digests, and labels stay where some selector of the cluster asks for
-them: another label can decide nothing. The namespace of the snapshot itself stays as it is.
+them: another label can decide nothing. The namespaces of the snapshot itself stay as they are.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def without_tenants(cluster: Cluster) -> Cluster:
     selected = frozenset(
         key for item in cluster.objects if item.kind not in UNREAD_SELECTORS for key in _selector_keys(item.body)
     )
-    objects = tuple(_hide(item, cluster.namespace, selected) for item in cluster.objects)
+    objects = tuple(_hide(item, cluster, selected) for item in cluster.objects)
     return replace(cluster, objects=objects, labels=selected)
 
 
-def _hide(item: Manifest, home: str | None, selected: frozenset[str]) -> Manifest:
+def _hide(item: Manifest, cluster: Cluster, selected: frozenset[str]) -> Manifest:
     if item.kind == "PersistentVolume":
-        return _hide_claim(item, home)
+        return _hide_claim(item, cluster)
     lives_in = item.name if item.kind == "Namespace" else item.namespace
-    if lives_in is None or lives_in == home:
+    if lives_in is None or cluster.shows(lives_in):
         return item
     body = dict(item.body)
     metadata = dict(body.get("metadata") or {})
@@ -67,11 +67,11 @@ def _hide(item: Manifest, home: str | None, selected: frozenset[str]) -> Manifes
     return replace(item, name=name, body=body)
 
 
-def _hide_claim(volume: Manifest, home: str | None) -> Manifest:
-    """A volume without the name of the claim that holds it, unless the claim is the namespace's own."""
+def _hide_claim(volume: Manifest, cluster: Cluster) -> Manifest:
+    """A volume without the name of the claim that holds it, unless the claim is of a namespace that is shown."""
     spec = volume.body.get("spec")
     claim = spec.get("claimRef") if isinstance(spec, Mapping) else None
-    if not isinstance(spec, Mapping) or not isinstance(claim, Mapping) or claim.get("namespace") == home:
+    if not isinstance(spec, Mapping) or not isinstance(claim, Mapping) or cluster.shows(str(claim.get("namespace"))):
         return volume
     hidden = {"namespace": _digest("namespace", claim.get("namespace")), "name": _digest("claim", claim.get("name"))}
     return replace(volume, body={**volume.body, "spec": {**spec, "claimRef": hidden}})

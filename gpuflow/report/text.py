@@ -16,6 +16,8 @@ from gpuflow.quantity import Quantity
 Paint = Callable[..., str]
 COLOR = {"always": "green", "may-queue": "yellow", "unknown": "yellow", "never": "red"}
 BAR = 10
+MOST_IN_OVERVIEW = 80
+"""Characters of a finding where each report has one line."""
 SCOPE_WORDS = {"ResourceQuota": "quota", "ClusterQueue": "queue", "Nodes": "nodes"}
 """What the kinds of scopes are called in a line."""
 
@@ -39,6 +41,34 @@ def render(report: Report, paint: Paint = plain_text) -> str:
         lines.append(paint("Counts no engine's own containers and pods; --engine adds them.", "dim"))
     lines.append(paint(f"Checked against {line(report.as_of)}. {report.assumes}", "dim"))
     return "\n".join(lines) + "\n"
+
+
+def overview(reports: Sequence[Report], paint: Paint = plain_text) -> str:
+    """A row for each of several reports: verdict, namespace, document, and the finding that weighs most."""
+    rows = [
+        (_verdict_text(each.verdict), each.namespace, line(_document(each)), line(_first_finding(each)))
+        for each in reports
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    written = []
+    for row, report in zip(rows, reports, strict=True):
+        verdict, *cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        written.append("  ".join([paint(verdict, COLOR[report.verdict]), *cells]).rstrip())
+    return "\n".join(written) + "\n"
+
+
+def _document(report: Report) -> str:
+    return report.pipeline if report.kind == "Pipeline" else f"{report.kind} {report.pipeline}"
+
+
+def _first_finding(report: Report) -> str:
+    """The first of the gravest findings, short."""
+    for severity in ("error", "warning"):
+        for each in report.findings:
+            if each.severity == severity:
+                text = f"{each.code} {each.message}"
+                return text if len(text) <= MOST_IN_OVERVIEW else f"{text[: MOST_IN_OVERVIEW - 1]}…"
+    return ""
 
 
 def _scopes(scopes: tuple[LimitLine, ...], paint: Paint) -> list[str]:
@@ -90,8 +120,20 @@ MARKS = {"always": "✅", "may-queue": "⏳", "unknown": "❔", "never": "❌"}
 
 
 def markdown(reports: Sequence[Report]) -> str:
-    """Verdict, table of scopes, findings."""
-    return "\n".join(_report(report) for report in reports)
+    """Verdict, table of scopes, findings; of several reports first a table of all."""
+    sections = [_report(report) for report in reports]
+    if len(reports) > 1:
+        rows = [
+            "| verdict | namespace | document | finding |",
+            "|---|---|---|---|",
+            *(
+                f"| {MARKS[each.verdict]} {_verdict_text(each.verdict)} | {md_code_cell(each.namespace)} | "
+                f"{md_code_cell(_document(each))} | {md_cell(_first_finding(each))} |"
+                for each in reports
+            ),
+        ]
+        sections.insert(0, "\n".join(rows) + "\n")
+    return "\n".join(sections)
 
 
 def _report(report: Report) -> str:

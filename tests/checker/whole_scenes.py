@@ -46,8 +46,8 @@ def checked(
 
 def assert_a_snapshot_says_the_same(report: Report, demand: Demand, cluster: Cluster, runs: int | None = 1) -> None:
     """What a snapshot leaves out decides nothing: the same verdict, the same numbers, the same codes."""
-    tidy = replace(cluster, namespace=NAMESPACE, objects=tuple(map(as_listed, cluster.objects)))
-    again = check(demand, replace(without_tenants(tidy), namespace=cluster.namespace), NAMESPACE, runs=runs)
+    tidy = replace(cluster, namespaces=(NAMESPACE,), objects=tuple(map(as_listed, cluster.objects)))
+    again = check(demand, replace(without_tenants(tidy), namespaces=cluster.namespaces), NAMESPACE, runs=runs)
     assert (again.verdict, again.scopes) == (report.verdict, report.scopes)
     # Steps that wait for the same pods share a finding, and in which order those are named is up to their names.
     assert {finding.code for finding in again.findings} == {finding.code for finding in report.findings}

@@ -5,6 +5,7 @@ Tests gpuflow/cli/snapshot.py and gpuflow/cluster/live.py.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from gpuflow.cluster.fields import keep_checked_fields
 from gpuflow.cluster.kinds import KUEUE_SETTINGS, SOURCES, rbac
 from gpuflow.cluster.live import read_live
 from gpuflow.cluster.model import Cluster
+from gpuflow.core import yaml_tree
 from gpuflow.core.errors import EnvironmentFailure
 
 SECRET = "s3cr3t"
@@ -166,7 +168,7 @@ def test_the_configuration_of_kueue_is_read_by_its_name_where_kueue_is() -> None
 def test_everything_that_is_asked_for_is_permitted_by_the_printed_roles() -> None:
     reader = Configured({**CORE, "/apis/kueue.x-k8s.io/v1beta2/clusterqueues": []})
     read_live("ns", reader=reader)
-    rules = [(role["kind"], rule) for role in rbac("ns") for rule in role["rules"]]
+    rules = [(role["kind"], rule) for role in rbac(["ns"]) for rule in role["rules"]]
     for path, _ in reader.asked:
         if path == "/apis":
             continue  # system:discovery lets everybody ask who is logged in
@@ -242,7 +244,7 @@ def test_a_snapshot_is_what_was_read(played: dict[str, list[dict[str, Any]]], tm
     cluster = read_cluster(str(tmp_path))
     assert [item.name for item in cluster.of("Node")] == ["a", "b"]
     assert cluster.listed == {source.kind for source in SOURCES}
-    assert (cluster.namespace, cluster.unread) == ("ns", {})
+    assert (cluster.namespaces, cluster.unread) == (("ns",), {})
 
 
 def test_what_may_not_be_read_is_said_on_the_console_and_in_the_folder(
@@ -302,3 +304,112 @@ def test_without_a_folder_and_without_a_kubeconfig_it_says_what_is_missing(
     # GF901 where the client is not installed, GF411 where it is.
     told = capsys.readouterr().err
     assert code == 3 and ("GF901" in told or "GF411" in told)
+
+
+def of(namespace: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": namespace}, **more}
+
+
+def quota_in(namespace: str, hard: str) -> dict[str, Any]:
+    return of(
+        namespace, "q", spec={"hard": {"requests.cpu": hard}}, status={"hard": {"requests.cpu": hard}, "used": {}}
+    )
+
+
+def pods_and_quotas() -> dict[str, list[dict[str, Any]]]:
+    lists = {path.replace("/namespaces/ns", "/namespaces/a"): [] for path in CORE}
+    lists |= {path.replace("/namespaces/ns", "/namespaces/b"): [] for path in CORE}
+    lists |= {path.replace("/namespaces/ns", ""): [] for path in CORE}
+    quotas = {name: quota_in(name, hard) for name, hard in (("a", "1"), ("b", "8"), ("c", "4"))}
+    for name in ("a", "b"):
+        lists[f"/api/v1/namespaces/{name}/resourcequotas"] = [quotas[name]]
+    lists["/api/v1/resourcequotas"] = list(quotas.values())
+    lists["/api/v1/namespaces"] = [named("a"), named("b"), named("c")]
+    container = {"name": "main", "resources": {}}
+    lists["/api/v1/pods"] = [of(each, f"{each}-secret", spec={"containers": [container]}) for each in ("a", "b", "c")]
+    return lists
+
+
+@pytest.mark.parametrize(
+    ("words", "shown", "record"),
+    [
+        (["--namespace", "a"], ["a"], ("a",)),
+        (["--namespace", "a,b"], ["a", "b"], ("a", "b")),
+        (["--all-namespaces"], ["a", "b", "c"], ("*",)),
+    ],
+)
+def test_a_snapshot_of_several_namespaces_shows_each_as_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], shown: list[str], record: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(live, "read_live", lambda names, *_, **__: read_live(names, reader=Played(pods_and_quotas())))
+    assert main(["snapshot", "-o", str(tmp_path), *words]) == 0
+    cluster = read_cluster(str(tmp_path))
+    assert cluster.namespaces == record
+    assert [item.namespace for item in cluster.of("ResourceQuota")] == shown
+    assert [item.name for item in cluster.of("Pod") if "secret" in item.name] == [f"{each}-secret" for each in shown]
+    for name in ("a", "b", "c", "d"):
+        knows = "ResourceQuota" in cluster.seen_from(name).listed
+        assert knows == (name in shown or record == ("*",))
+
+
+def test_one_check_judges_each_document_in_its_namespace_of_one_snapshot(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(live, "read_live", lambda names, *_, **__: read_live(names, reader=Played(pods_and_quotas())))
+    assert main(["snapshot", "-o", str(tmp_path / "c"), "-A"]) == 0
+    job = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: j, namespace: %s}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: i, resources: {requests: {cpu: "2"}}}]
+"""
+    (tmp_path / "jobs.yaml").write_text("---".join(job % name for name in ("a", "b", "c")))
+    capsys.readouterr()
+    assert main(["check", str(tmp_path / "jobs.yaml"), "--cluster", str(tmp_path / "c"), "--format", "json"]) == 1
+    answers = json.loads(capsys.readouterr().out)
+    scopes = [
+        [(each["namespace"], one["hard"]) for one in each["scopes"] if one["kind"] != "Nodes"] for each in answers
+    ]
+    assert scopes == [[("a", "1")], [("b", "8")], [("c", "4")]]
+    assert answers[0]["verdict"] == "never"
+    assert not {"GF533", "GF537"} & {one["code"] for each in answers for one in each["findings"]}
+
+
+def test_one_namespace_that_may_not_be_read_closes_the_kind() -> None:
+    lists = pods_and_quotas()
+    del lists["/api/v1/namespaces/b/limitranges"]
+    with pytest.raises(EnvironmentFailure, match="limitranges cannot be listed"):
+        read_live(["a", "b"], reader=Played(lists))
+
+
+@pytest.mark.parametrize(
+    ("words", "roles", "bindings"),
+    [
+        (["--namespace", "a,b"], ["Role a", "Role b", "ClusterRole None"], ["a", "b", None]),
+        (["-A"], ["ClusterRole None"], [None]),
+    ],
+)
+def test_the_permissions_are_those_of_the_namespaces(
+    capsys: pytest.CaptureFixture[str], words: list[str], roles: list[str], bindings: list[str | None]
+) -> None:
+    assert main(["snapshot", "--rbac", "--service-account", "ops/reader", *words]) == 0
+    objects = [each for each in yaml_tree.parse_all(capsys.readouterr().out, "rbac") if each]
+    made = [f"{each['kind']} {each['metadata'].get('namespace')}" for each in objects if each["kind"].endswith("Role")]
+    assert made == roles
+    bound = [each for each in objects if each["kind"].endswith("Binding")]
+    assert [each["metadata"].get("namespace") for each in bound] == bindings
+    assert all(each["subjects"][0]["namespace"] == "ops" for each in bound)
+    listed = {plural for each in objects if "rules" in each for rule in each["rules"] for plural in rule["resources"]}
+    assert {"resourcequotas", "nodes"} <= listed
+
+
+def test_an_account_for_all_namespaces_lives_in_one_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["snapshot", "--rbac", "--service-account", "reader", "-A"]) == 2
+    assert (
+        "GF903 --service-account reader: with --all-namespaces, it is not said where it lives"
+        in capsys.readouterr().err
+    )

@@ -394,7 +394,7 @@ steps:
 def test_labels_that_a_pipeline_asks_for_and_a_snapshot_lacks_are_said(key: str, labels: Any, said: int) -> None:
     home = manifest({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
     kinds = frozenset(source.kind for source in SOURCES)
-    cluster = Cluster("c", (home, manifest(node("n", labels={"zone": "a"}))), kinds, namespace="ns")
+    cluster = Cluster("c", (home, manifest(node("n", labels={"zone": "a"}))), kinds, namespaces=("ns",))
     cluster = replace(cluster, labels=None if labels is None else frozenset(labels))
     demand = demand_of(loads(APART.replace("KEY", key), "p.yaml"), Site.load("nvidia"), "none")
     report = check(demand, cluster, "ns")

@@ -197,8 +197,9 @@ def wrong_snapshot(q: Question) -> Iterator[Problem]:
 def other_namespace(q: Question) -> Iterator[Problem]:
     """A snapshot that was taken of another namespace."""
     cluster, namespace = q.cluster, q.namespace
-    if cluster.namespace not in (None, namespace):
-        text = f'the snapshot is of namespace "{cluster.namespace}": it does not show what limits "{namespace}"'
+    if not cluster.shows(namespace):
+        shown = list_names(cluster.namespaces or (), "namespace")
+        text = f'the snapshot is of {shown}: it does not show what limits "{namespace}"'
         yield Problem(text, Where(cluster.source), f"take another with gpuflow snapshot --namespace {namespace}")
 
 
