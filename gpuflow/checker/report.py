@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from gpuflow.core.errors import Finding, join_names
+from gpuflow.core.errors import Finding, Where, join_names
 from gpuflow.demands import Demand
 from gpuflow.engines import WaitsFor, facts_of
 from gpuflow.quantity import Quantity
@@ -51,6 +51,15 @@ def waiting_note(demand: Demand, what: WaitsFor, steps: Iterable[str]) -> str:
     if not limits or what == "objects":
         return text
     return f"{text}\nqueue_timeout: after waiting {' or '.join(limits[:3])} the step fails"
+
+
+class BroughtObject(NamedTuple):
+    """An object of the checked files that counts as part of the cluster."""
+
+    kind: str
+    name: str
+    namespace: str | None
+    where: Where
 
 
 Verdict = Literal["always", "may-queue", "never", "unknown"]
@@ -113,12 +122,20 @@ class Report:
     """What the document calls itself: a Pipeline of ours, or a Workflow, a Job…"""
     by_itself: bool = False
     """No engine runs it."""
+    brought: tuple[BroughtObject, ...] = ()
 
     @property
     def assumes(self) -> str:
         """What the verdict takes for granted, as one sentence."""
         vouched = f"Not checked, because the snapshot says so: {', '.join(self.assumed)}. " if self.assumed else ""
         return f"{vouched}Assumes no other workload grows."
+
+    @property
+    def with_brought(self) -> str:
+        """What of the files counts beside the snapshot, as a part of a sentence."""
+        names = [f"{each.kind} {each.name}".rstrip() for each in self.brought]
+        noun = "object" if len(names) == 1 else "objects"
+        return f", with {len(names)} {noun} of the files: {join_names(names)}" if names else ""
 
     def fails(self, failing: Iterable[str]) -> bool:
         """Whether a check ends with 1 where these verdicts do: a pipeline that can block itself fails in any case."""
@@ -127,6 +144,7 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """The contract's JSON shape."""
+        brought = [{**each._asdict(), "where": str(each.where)} for each in self.brought]
         return {
             "file": self.file,
             "pipeline": self.pipeline,
@@ -136,6 +154,7 @@ class Report:
             "verdict": self.verdict,
             "as_of": self.as_of,
             "assumed": list(self.assumed),
+            **({"brought": brought} if brought else {}),
             "scopes": [scope.document() for scope in self.scopes],
             "findings": [finding.document() for finding in self.findings],
         }

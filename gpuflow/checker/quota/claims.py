@@ -27,13 +27,21 @@ Claims = Mapping[str, Mapping[str, Any]]
 """Manifests of claims, by the names the pipeline gives them."""
 
 
-def run_claims(demand: Demand, classes: Sequence[Mapping[str, Any]] | None) -> Claims:
-    """The claims of one run as they are stored: one that names no storage class gets the cluster's default."""
+def run_claims(
+    demand: Demand, classes: Sequence[Mapping[str, Any]] | None, brought: Iterable[Mapping[str, Any]] = ()
+) -> Claims:
+    """The claims of one run as they are stored: one that names no storage class gets the cluster's default. `brought`:
+    claims of the checked files, which count where a step mounts them."""
     default = default_class(classes or ())
     found = {}
     for claim in demand.claims:
         given = {} if claim.storage_class is not None or default is None else {"storageClassName": default}
         found[claim.name] = {**claim.manifest, "spec": {**claim.manifest["spec"], **given}}
+    volumes = [each for step in demand.steps for each in step.pod["spec"].get("volumes") or ()]
+    mounted = {(each.get("persistentVolumeClaim") or {}).get("claimName") for each in volumes}
+    for body in brought:
+        if (name := name_of(body)) in mounted:
+            found[name] = {**body, "spec": {"storageClassName": default, **body["spec"]}}
     return found
 
 
