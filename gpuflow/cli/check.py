@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -84,14 +84,14 @@ class EarlierDocuments:
         if same is None:
             text = f"{document.kind} {document.name} is new: {self._title} does not have it"
             return Finding("GF912", text, document.where(), None, "note")
-        library = Library((*found, *self._other_documents(document.file)), self._now.default)
+        library = Library((*found, *self.documents_beside(document.file)), self._now.default)
         return ForeignObject(same, library.seen_from(same))
 
     @property
     def _title(self) -> str:
         return self._other.removeprefix(REVISION)
 
-    def _other_documents(self, file: str) -> Iterator[Document]:
+    def documents_beside(self, file: str | None) -> Iterator[Document]:
         """The documents of the other files: as they were too, where a revision is asked for."""
         for each in dict.fromkeys(document.file for document in self._now.documents if document.file != file):
             if (found := None if is_file(self._other) else self._documents(each)) is None:
@@ -263,7 +263,9 @@ def _earlier_reports(
     reports: list[Report | None] = []
     for demand, source in answers:
         other: Demand | PassiveObject | Finding
+        documents: Iterable[Document] = ()
         if isinstance(source, Pipeline):
+            documents = others.documents_beside(source.source.file)
             found = earlier_pipeline(source.source.file or "", args.compare, allow_python=python_is_allowed(args))
             if isinstance(found, Finding):
                 other = found
@@ -274,6 +276,7 @@ def _earlier_reports(
                 other = own_demand(with_params(found, params), site, args.engine, allow_lossy=args.allow_lossy)
         else:
             past = others.object_of(source)
+            documents = () if isinstance(past, Finding) else past.library.documents
             other = (
                 past if isinstance(past, Finding) else past.demand_on_site(site, args.engine, params_given(args.param))
             )
@@ -284,6 +287,8 @@ def _earlier_reports(
             show_findings([other])
             reports.append(None)
             continue
+        if (brought := objects_brought_by(documents)) != cluster.files:
+            cluster = cluster.with_files(brought)
         with progress(f"checking {other.name} as it was"):
             reports.append(check(other, cluster, namespace_of(args, site, other), runs=args.runs))
     return reports

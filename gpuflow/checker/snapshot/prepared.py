@@ -36,7 +36,7 @@ class PreparedCluster:
         read: Callable[[str], Cluster] | None = None,
         files: tuple[Manifest, ...] = (),
     ) -> None:
-        self._given, self._default, self._read, self._files = cluster, default, read, files
+        self._given, self._default, self._read, self.files = cluster, default, read, files
         self._filled = cluster.with_default_namespace(default or namespace)
         self._whole = lay_over(self._filled, files, default or namespace) if files else self._filled
         self.cluster = self._whole.seen_from(namespace)
@@ -50,12 +50,12 @@ class PreparedCluster:
             cluster = self._given if self._read is None else self._read(namespace)
             filled = cluster.with_default_namespace(self._default or namespace)
             is_same = self._read is None and _same_objects(filled, self._filled)
-            if is_same and (self._default or not self._files):
+            if is_same and (self._default or not self.files):
                 other = copy(self)  # its objects were validated
                 other.cluster, other.namespace = self._whole.seen_from(namespace), namespace
                 other.__dict__.pop("storage", None)
             else:
-                other = PreparedCluster(cluster, namespace, default=self._default, read=self._read, files=self._files)
+                other = PreparedCluster(cluster, namespace, default=self._default, read=self._read, files=self.files)
                 other._others = self._others
             self._others[namespace] = other
         return self._others[namespace]
