@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from gpuflow.core.errors import Finding, Where, join_names
+from gpuflow.cluster import Manifest
+from gpuflow.core.errors import Finding, join_names
 from gpuflow.demands import Demand
 from gpuflow.engines import WaitsFor, facts_of
 from gpuflow.quantity import Quantity
@@ -51,15 +52,6 @@ def waiting_note(demand: Demand, what: WaitsFor, steps: Iterable[str]) -> str:
     if not limits or what == "objects":
         return text
     return f"{text}\nqueue_timeout: after waiting {' or '.join(limits[:3])} the step fails"
-
-
-class BroughtObject(NamedTuple):
-    """An object of the checked files that counts as part of the cluster."""
-
-    kind: str
-    name: str
-    namespace: str | None
-    where: Where
 
 
 Verdict = Literal["always", "may-queue", "never", "unknown"]
@@ -122,7 +114,8 @@ class Report:
     """What the document calls itself: a Pipeline of ours, or a Workflow, a Job…"""
     by_itself: bool = False
     """No engine runs it."""
-    brought: tuple[BroughtObject, ...] = ()
+    brought: tuple[Manifest, ...] = ()
+    """The objects of the checked files that count as part of the cluster."""
 
     @property
     def assumes(self) -> str:
@@ -144,7 +137,9 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """The contract's JSON shape."""
-        brought = [{**each._asdict(), "where": str(each.where)} for each in self.brought]
+        brought = [
+            {"kind": i.kind, "name": i.name, "namespace": i.namespace, "where": str(i.where)} for i in self.brought
+        ]
         return {
             "file": self.file,
             "pipeline": self.pipeline,

@@ -18,16 +18,7 @@ from typing import Any, Final
 from gpuflow.checker.hints.trials import Trials, memory_max, with_parallel
 from gpuflow.checker.question import World, ask, place_pods, with_deadline
 from gpuflow.checker.quota.namespace import namespace_policy
-from gpuflow.checker.report import (
-    SEPARATOR,
-    BroughtObject,
-    Outcome,
-    Report,
-    Verdict,
-    merge_outcomes,
-    outcome_of,
-    worst_verdict,
-)
+from gpuflow.checker.report import SEPARATOR, Outcome, Report, Verdict, merge_outcomes, outcome_of, worst_verdict
 from gpuflow.checker.rules import apply_rules
 from gpuflow.checker.rules.deadlocks import with_gang_warnings
 from gpuflow.checker.rules.snapshot import annotations_of, namespace_object
@@ -35,7 +26,6 @@ from gpuflow.checker.snapshot.missing_kinds import assumed_kinds, needed_kinds
 from gpuflow.checker.snapshot.prepared import NamespacePart, PreparedCluster, prepare_cluster
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.model import with_entry
-from gpuflow.cluster.overlay import key_of
 from gpuflow.core.errors import Finding, Severity, Where, fail, list_names, warning
 from gpuflow.core.work_budget import work_limit
 from gpuflow.demands import Demand
@@ -77,14 +67,8 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
         assumed_kinds(ready.cluster, needed_kinds(ready.cluster, namespace, demand)),
         demand.kind,
         demand.by_itself,
-        _brought_objects(ready.cluster, demand.namespaces(namespace)),
+        ready.cluster.brought_to(demand.namespaces(namespace)),
     )
-
-
-def _brought_objects(cluster: Cluster, namespaces: Sequence[str]) -> tuple[BroughtObject, ...]:
-    """What of the checked files counts in some namespaces."""
-    last = {key_of(item): item for item in cluster.given if item.namespace is None or item.namespace in namespaces}
-    return tuple(BroughtObject(each.kind, each.name, each.namespace, each.where) for each in last.values())
 
 
 def _outcome_or_bad_field(demand: Demand, ready: PreparedCluster, runs: int | None, trials: Trials) -> Outcome:

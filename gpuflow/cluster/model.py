@@ -6,7 +6,7 @@ Observed, never authored by gpuflow.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -112,6 +112,12 @@ class Manifest:
     """The files of a check bring it, and the snapshot does not show it: it says nothing of others of its kind."""
 
     @property
+    def key(self) -> tuple[str, str, str | None, str]:
+        """What objects have in common that are the same one. One that Kubernetes names itself is like no other."""
+        name = self.name or ("" if self.kind == "Configuration" else f"/{self.where}")
+        return self.kind, self.group, self.namespace, name
+
+    @property
     def title(self) -> str:
         """Its kind; with the apiVersion when it is another thing than what gpuflow calls by that name."""
         return kind_title(self.kind, self._api_version)
@@ -179,6 +185,11 @@ class Cluster:
     def knows(self, kind: str) -> bool:
         """Whether the snapshot says what there is of a kind: it shows some, or somebody looked and found none."""
         return kind in self.listed or any(not item.is_new for item in self._by_kind.get(kind, ()))
+
+    def brought_to(self, namespaces: Collection[str]) -> tuple[Manifest, ...]:
+        """What of the files counts in some namespaces: of namesakes the last."""
+        counted = (item for item in self.given if item.namespace is None or item.namespace in namespaces)
+        return tuple({item.key: item for item in counted}.values())
 
     def creates(self, namespace: str) -> bool:
         """Whether the files bring the namespace and the cluster has none of the name: nothing else is in it."""

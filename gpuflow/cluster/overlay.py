@@ -11,11 +11,11 @@ API server drops it too (PrepareForCreate and PrepareForUpdate of pkg/registry, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from gpuflow.cluster.kinds import KUEUE_CONFIG, NAMESPACED, NATIVE, SOURCES
+from gpuflow.cluster.kinds import NAMESPACED, NATIVE, SOURCES
 from gpuflow.cluster.manifests import manifest_of
 from gpuflow.cluster.model import Cluster, Manifest, with_entry
 from gpuflow.core.errors import Finding, GpuflowError
@@ -25,13 +25,10 @@ from gpuflow.kubernetes.resources import read_map
 
 OBSERVED: Final = ("CSINode", "CSIStorageCapacity", "DaemonSet", "Node", "Pod", "ResourceSlice", "Workload")
 """Kinds whose objects a cluster makes itself, or that are workloads of their own."""
-COUNTED: Final = frozenset(
-    {*NATIVE, *((each.kind, each.group) for each in SOURCES), ("ConfigMap", ""), ("Secret", "")}
-) - {(kind, group) for kind, group in NATIVE if kind in OBSERVED}
+KINDS: Final = (*NATIVE, *((each.kind, each.group) for each in SOURCES), ("ConfigMap", ""), ("Secret", ""))
+COUNTED: Final = frozenset(each for each in KINDS if each[0] not in OBSERVED)
 POLICIES: Final = ("kyverno.io", "policies.kyverno.io", "constraints.gatekeeper.sh", "mutations.gatekeeper.sh")
 """Groups of which every object may refuse or change a pod."""
-WITH_NAMESPACE: Final = (*NAMESPACED, "ConfigMap", "Secret", "HierarchicalResourceQuota")
-Key = tuple[str, str, str | None, str]
 
 
 def is_counted(kind: str, group: str) -> bool:
@@ -49,8 +46,8 @@ def objects_of(trees: Iterable[tuple[Mapping[str, Any], str]]) -> tuple[Manifest
         except GpuflowError as refusal:
             findings += refusal.findings
             continue
-        is_cluster_wide = (item.kind, item.group) in COUNTED and item.kind not in WITH_NAMESPACE
-        found.append(replace(item, namespace=None) if is_cluster_wide else item)
+        has_home = item.kind in (*NAMESPACED, "HierarchicalResourceQuota") or item.group in POLICIES
+        found.append(item if has_home else replace(item, namespace=None))  # as the API server does
     if findings:
         raise GpuflowError(findings)
     return tuple(found)
@@ -61,44 +58,31 @@ def lay_over(cluster: Cluster, files: Iterable[Manifest], home: str) -> Cluster:
 
     Of several with one name the last one counts, as the last one applied does.
     """
-    filled = Cluster("", tuple(files)).with_default_namespace(home).objects
-    homeless = (item.namespace is None and item.kind in WITH_NAMESPACE for item in filled)
-    given = tuple(replace(item, namespace=home) if bare else item for item, bare in zip(filled, homeless, strict=True))
-    last = {key_of(item): item for item in given}
-    objects = []
-    for item in cluster.objects:
-        over = last.pop(key_of(item), None)
-        objects.append(item if over is None else _with_usage(_applied(over, item), cluster))
+    given = Cluster("", tuple(files)).with_default_namespace(home).objects
+    last = {item.key: item for item in given}
+    there = [(item, last.pop(item.key, None)) for item in cluster.objects]
+    objects = [item if over is None else _with_usage(_applied(over, item), cluster) for item, over in there]
     new = (replace(each, body=with_entry(each.body, "status", None), is_new=True) for each in last.values())
-    objects += [_with_usage(each, cluster) for each in new]
-    return replace(cluster, objects=tuple(objects), given=given)
-
-
-def key_of(item: Manifest) -> Key:
-    """What two objects have in common that are the same one. One that Kubernetes names itself is like no other."""
-    is_named = item.name or item.group == KUEUE_CONFIG
-    return item.kind, item.group, item.namespace, item.name if is_named else f"/{item.where}"
+    return replace(cluster, objects=(*objects, *(_with_usage(each, cluster) for each in new)), given=given)
 
 
 def _applied(over: Manifest, under: Manifest) -> Manifest:
     """An object of the cluster after a file was applied: what others have put on it stays."""
-    mine, theirs = (read_map(item.body.get("metadata"), "metadata") for item in (over, under))
-    metadata = _completed(mine, theirs)
-    for part in ("labels", "annotations"):
-        if isinstance(mine.get(part), Mapping) and isinstance(theirs.get(part), Mapping):
-            metadata = with_entry(metadata, part, _completed(mine[part], theirs[part]))
-    body = with_entry(with_entry(over.body, "metadata", metadata), "status", under.body.get("status"))
-    spec, known = body.get("spec"), under.body.get("spec")
     # Of claims and volumes the cluster fills in what they are bound to, and it cannot be changed.
-    if over.kind.startswith("PersistentVolume") and isinstance(spec, Mapping) and isinstance(known, Mapping):
-        body = with_entry(body, "spec", _completed(spec, known))
+    parts = ("metadata", "status", *(("spec",) if over.kind.startswith("PersistentVolume") else ()))
+    known = {part: under.body[part] for part in parts if part in under.body}
+    body = _completed(with_entry(over.body, "status", None), known, (*parts, "labels", "annotations"))
     return replace(over, body=body, is_new=under.is_new)
 
 
-def _completed(over: Mapping[str, Any], under: Mapping[str, Any]) -> Mapping[str, Any]:
+def _completed(over: Mapping[str, Any], under: Mapping[str, Any], merged: Collection[str]) -> Mapping[str, Any]:
+    """A mapping with the entries that it has not; those that are `merged` are completed in turn."""
     for key, value in under.items():
-        if over.get(key) is None:
+        mine = over.get(key)
+        if mine is None:
             over = with_entry(over, key, value)
+        elif key in merged and isinstance(mine, Mapping) and isinstance(value, Mapping):
+            over = with_entry(over, key, _completed(mine, value, merged))
     return over
 
 
@@ -106,21 +90,18 @@ def _with_usage(item: Manifest, cluster: Cluster) -> Manifest:
     """A quota with what the pods of its namespace use already; without a status where they use nothing."""
     if item.kind != "ResourceQuota" or not item.is_known:
         return item
-    status = item.body.get("status")
     try:
-        spec = read_map(item.body.get("spec"), "spec")
+        spec, known = (read_map(item.body.get(part), part) for part in ("spec", "status"))
         pods = cluster.of("Pod", item.namespace) if cluster.knows("Pod") else ()
         live = (pod.body for pod in pods if read_map(pod.body.get("status"), "status").get("phase") not in FINISHED)
         used = usage_of(read_quota(with_entry(item.body, "status", None)), map(read_pod, live))
-        if not (status or any(used.values())):
+        if not known and not any(used.values()):
             return item
         counted = {key: str(amount) for key, amount in used.items()} if pods else {}
-        reported = read_map(read_map(status, "status").get("used"), "status.used")
+        total = {**counted, **read_map(known.get("used"), "status.used")}
     except ValueError:
         return item  # whoever validates it says why
-    return replace(
-        item, body=with_entry(item.body, "status", {"hard": spec.get("hard"), "used": {**counted, **reported}})
-    )
+    return replace(item, body=with_entry(item.body, "status", {"hard": spec.get("hard"), "used": total}))
 
 
 FINISHED: Final = ("Succeeded", "Failed")

@@ -20,7 +20,6 @@ from gpuflow.checker.rules.pods import asked_resources
 from gpuflow.checker.snapshot import missing_kinds
 from gpuflow.cluster import Cluster, Manifest, fields
 from gpuflow.cluster.kinds import SOURCES
-from gpuflow.cluster.overlay import Key, key_of
 from gpuflow.core.errors import Problem, Where, did_you_mean, join_names, list_names
 from gpuflow.demands import StepDemand
 from gpuflow.kubernetes.decoding import decode
@@ -111,9 +110,9 @@ def objects_behind_their_users(q: Question) -> Iterator[Problem]:
 @check_rule("GF801")
 def namesakes_in_files(q: Question) -> Iterator[Problem]:
     """Objects that the files bring more than once."""
-    found: dict[Key, Manifest] = {}
+    found: dict[object, Manifest] = {}
     for item in q.cluster.given:
-        first = found.setdefault(key_of(item), item)
+        first = found.setdefault(item.key, item)
         if first is not item and item.in_namespace(q.namespace):
             text = (
                 f"{item.kind} {item.name} stands twice in the files: with kubectl apply the last one counts, as here; "
