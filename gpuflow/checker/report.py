@@ -137,9 +137,6 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """The contract's JSON shape."""
-        brought = [
-            {"kind": i.kind, "name": i.name, "namespace": i.namespace, "where": str(i.where)} for i in self.brought
-        ]
         return {
             "file": self.file,
             "pipeline": self.pipeline,
@@ -149,10 +146,15 @@ class Report:
             "verdict": self.verdict,
             "as_of": self.as_of,
             "assumed": list(self.assumed),
-            **({"brought": brought} if brought else {}),
+            **({"brought": [_brought_document(each) for each in self.brought]} if self.brought else {}),
             "scopes": [scope.document() for scope in self.scopes],
             "findings": [finding.document() for finding in self.findings],
         }
+
+
+def _brought_document(item: Manifest) -> dict[str, Any]:
+    where = {"file": item.where.file, "line": item.where.line}
+    return {"kind": item.kind, "name": item.name, "namespace": item.namespace, "where": where}
 
 
 @dataclass(frozen=True, slots=True)

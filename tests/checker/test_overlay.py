@@ -33,7 +33,8 @@ SPACE = "nlp"
 LISTED = [
     "ClusterQueue", "Cohort", "LimitRange", "LocalQueue", "Namespace", "Node", "PersistentVolume",
     "PersistentVolumeClaim", "Pod", "PriorityClass", "ResourceFlavor", "ResourceQuota", "RuntimeClass",
-    "ServiceAccount", "StorageClass", "Workload", "WorkloadPriorityClass", "MutatingWebhookConfiguration",
+    "DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceTaintRule", "ServiceAccount",
+    "StorageClass", "Workload", "WorkloadPriorityClass", "MutatingWebhookConfiguration",
     "ValidatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 ]  # fmt: skip
 
@@ -91,6 +92,16 @@ FAST = item(
     "StorageClass", "fast", "storage.k8s.io/v1", None, provisioner="x", volumeBindingMode="WaitForFirstConsumer"
 )
 DRIVER = item("CSINode", "n", "storage.k8s.io/v1", None, spec={"drivers": [{"name": "x", "nodeID": "n"}]})
+DRA = "resource.k8s.io/v1"
+REQUEST = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
+DEVICES = item("ResourceClaimTemplate", "gpus", DRA, spec={"spec": {"devices": {"requests": [REQUEST]}}})
+GPUS = [
+    item("DeviceClass", "gpu", DRA, None, spec={}),
+    item("ResourceSlice", "s", DRA, None, spec={
+        "driver": "d", "nodeName": "n", "devices": [{"name": "one"}],
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+    }),
+]  # fmt: skip
 HIGH = item("PriorityClass", "high", "scheduling.k8s.io/v1", None, value=1000)
 KUEUE = "kueue.x-k8s.io/v1beta2"
 FLAVOR = item("ResourceFlavor", "f", KUEUE, None, spec={})
@@ -119,6 +130,7 @@ BRINGS = {
     "queue": ([LOCAL], job(QUEUED), [FLAVOR, QUEUE], "GF507"),
     "queues": ([LOCAL, FLAVOR, QUEUE], job(QUEUED), [], "GF537"),
     "claim": ([CLAIM], job(volumes=MOUNT), [FAST, DRIVER], "GF561"),
+    "devices": ([DEVICES], job(resourceClaims=[{"name": "d", "resourceClaimTemplateName": "gpus"}]), GPUS, "GF546"),
     "claim and class": ([CLAIM, FAST], job(volumes=MOUNT), [DRIVER], "GF561"),
 }
 
@@ -332,7 +344,12 @@ def test_a_chart_brings_its_account(command: Gpuflow, folder: Path) -> None:
     )
     assert answer.err == "not counted, because they start nothing by themselves: Service s\n"
     (first, second) = command("check", "chart.yaml", *CHECK, "--format", "json").data["brought"]
-    assert first == {"kind": "ServiceAccount", "name": "sa", "namespace": SPACE, "where": "chart.yaml:1:1"}
+    assert first == {
+        "kind": "ServiceAccount",
+        "name": "sa",
+        "namespace": SPACE,
+        "where": {"file": "chart.yaml", "line": 1},
+    }
     assert second["name"] == "c"
     marked = command("check", "chart.yaml", *CHECK, "--format", "markdown")
     assert "Checked against `cluster`, with 2 objects of the files: ServiceAccount sa, ConfigMap c." in marked.out
