@@ -61,28 +61,28 @@ def lay_over(cluster: Cluster, files: Iterable[Manifest], home: str) -> Cluster:
     given = Cluster("", tuple(files)).with_default_namespace(home).objects
     last = {item.key: item for item in given}
     there = [(item, last.pop(item.key, None)) for item in cluster.objects]
-    objects = [item if over is None else _with_usage(_applied(over, item), cluster) for item, over in there]
+    objects = [item if over is None else _with_usage(_object_after_apply(over, item), cluster) for item, over in there]
     new = (replace(each, body=with_entry(each.body, "status", None), is_new=True) for each in last.values())
     return replace(cluster, objects=(*objects, *(_with_usage(each, cluster) for each in new)), given=given)
 
 
-def _applied(over: Manifest, under: Manifest) -> Manifest:
+def _object_after_apply(over: Manifest, under: Manifest) -> Manifest:
     """An object of the cluster after a file was applied: what others have put on it stays."""
     # Of claims and volumes the cluster fills in what they are bound to, and it cannot be changed.
     parts = ("metadata", "status", *(("spec",) if over.kind.startswith("PersistentVolume") else ()))
     known = {part: under.body[part] for part in parts if part in under.body}
-    body = _completed(with_entry(over.body, "status", None), known, (*parts, "labels", "annotations"))
+    body = _complete(with_entry(over.body, "status", None), known, (*parts, "labels", "annotations"))
     return replace(over, body=body, is_new=under.is_new)
 
 
-def _completed(over: Mapping[str, Any], under: Mapping[str, Any], merged: Collection[str]) -> Mapping[str, Any]:
+def _complete(over: Mapping[str, Any], under: Mapping[str, Any], merged: Collection[str]) -> Mapping[str, Any]:
     """A mapping with the entries that it has not; those that are `merged` are completed in turn."""
     for key, value in under.items():
         mine = over.get(key)
         if mine is None:
             over = with_entry(over, key, value)
         elif key in merged and isinstance(mine, Mapping) and isinstance(value, Mapping):
-            over = with_entry(over, key, _completed(mine, value, merged))
+            over = with_entry(over, key, _complete(mine, value, merged))
     return over
 
 
@@ -92,12 +92,12 @@ def _with_usage(item: Manifest, cluster: Cluster) -> Manifest:
         return item
     try:
         spec, known = (read_map(item.body.get(part), part) for part in ("spec", "status"))
-        pods = cluster.of("Pod", item.namespace) if cluster.knows("Pod") else ()
+        pods = cluster.of("Pod", item.namespace)
         live = (pod.body for pod in pods if read_map(pod.body.get("status"), "status").get("phase") not in FINISHED)
         used = usage_of(read_quota(with_entry(item.body, "status", None)), map(read_pod, live))
         if not known and not any(used.values()):
             return item
-        counted = {key: str(amount) for key, amount in used.items()} if pods else {}
+        counted = {key: str(amount) for key, amount in used.items()} if cluster.knows("Pod") else {}
         total = {**counted, **read_map(known.get("used"), "status.used")}
     except ValueError:
         return item  # whoever validates it says why

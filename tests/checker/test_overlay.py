@@ -7,6 +7,7 @@ Kubernetes 1.36 and Kueue 0.19.
 from __future__ import annotations
 
 import copy
+import io
 import json
 import subprocess
 from pathlib import Path
@@ -238,6 +239,8 @@ def test_an_object_that_the_cluster_has_is_replaced_and_keeps_what_only_the_clus
     assert used_of(check([job()], cluster(there))) == ["3"]
     more = check([job(), quota({"pods": "9"})], cluster(there))
     assert (used_of(more), more.scopes[0].hard) == (["3"], Quantity("9"))
+    wider = check([job(), quota({"pods": "9", "requests.cpu": "2"})], cluster(there))
+    assert (used_of(wider), wider.verdict) == (["3", "0"], "always")
     full = check([job(), quota({"pods": "3"})], cluster(there))
     assert (full.verdict, "GF576" in codes(full)) == ("may-queue", False)
     strict = item(
@@ -474,3 +477,27 @@ def test_any_value_in_an_object_of_a_file_is_an_answer_or_a_finding(
         except GpuflowError as refusal:
             found += refusal.findings
         assert all(each.code in CODES and each.message for each in found)
+
+
+def test_standard_input_may_be_a_list(command: Gpuflow, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`helm template CHART | gpuflow check -`, `kubectl kustomize DIR | gpuflow check -`."""
+    files = [bare(job(serviceAccountName="sa", priorityClassName="high")), bare(ACCOUNT), HIGH]
+    for text in (yaml.safe_dump_all(files), json.dumps({"apiVersion": "v1", "kind": "List", "items": files})):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        answer = command("check", "-", *CHECK, "--format", "json")
+        assert (answer.code, answer.data["verdict"]) == (0, "always"), answer.err
+        assert {each["where"]["file"] for each in answer.data["brought"]} == {"<stdin>"}
+
+
+def test_an_object_without_a_namespace_is_where_the_documents_without_one_are(command: Gpuflow, folder: Path) -> None:
+    """The option is for all that name none; a Job that names another namespace does not see them."""
+    write(folder / "cluster" / "cv.yaml", item("Namespace", "cv", space=None), item("ServiceAccount", "d", space="cv"))
+    mine, other = bare(job(serviceAccountName="sa")), job(space="cv", serviceAccountName="sa")
+    write(folder / "mine.yaml", mine, bare(ACCOUNT))
+    write(folder / "other.yaml", other)
+    assert command("check", "mine.yaml", *CHECK).code == 0
+    site = write(
+        folder / "site.yaml", {"apiVersion": "gpuflow/v1", "kind": "Site", "extends": "nvidia", "namespace": SPACE}
+    )
+    answer = command("check", "mine.yaml", "other.yaml", "--cluster", "cluster", "--site", site, "--format", "json")
+    assert [each["verdict"] for each in answer.data] == ["always", "never"], answer.err
