@@ -15,7 +15,7 @@ from gpuflow import catalog
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check as check_demand
 from gpuflow.checker.snapshot.prepared import PreparedCluster
-from gpuflow.cluster import Cluster, cluster_of, read_cluster
+from gpuflow.cluster import Cluster, Manifest, cluster_of, read_cluster
 from gpuflow.cluster.live import read_live
 from gpuflow.core import gc_pause
 from gpuflow.core.errors import GpuflowError, Unsound, Where, did_you_mean, fail
@@ -26,7 +26,7 @@ from gpuflow.formats.documents import STDIN
 from gpuflow.kubernetes.admission.names import dns_label_faults
 from gpuflow.quantity import Quantity
 from gpuflow.readers import ForeignObject, PassiveObject, documents_of, foreign_in
-from gpuflow.readers.interface import parameters_of
+from gpuflow.readers.interface import objects_brought_by, parameters_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
@@ -89,7 +89,7 @@ def demand(
     `pipeline` may also be a document of Argo, Kubeflow or Kubernetes: its file, the document itself, or several of
     which one starts pods and the others are what it refers to. `params` are values of such a document's parameters.
     """
-    return _demand(pipeline, site, engine, params)
+    return _demand(pipeline, site, engine, params)[0]
 
 
 def _demand(
@@ -98,19 +98,21 @@ def _demand(
     engine: str | None,
     params: Mapping[str, str] | None = None,
     namespace: str | None = None,
-) -> Demand:
+) -> tuple[Demand, tuple[Manifest, ...]]:
+    """The demand, and what the documents bring beside it."""
     _require_type("engine", engine, str, None)
     facts_of(engine or NO_ENGINE)
     place = _site(site)
     foreign = _foreign_objects(pipeline, namespace or place.namespace)
     if foreign:
-        return _foreign_demand(foreign, place, engine, dict(params or {}), namespace)
+        found = _foreign_demand(foreign, place, engine, dict(params or {}), namespace)
+        return found, objects_brought_by(foreign[0].library.documents)
     if params:
         where, hint = Where("gpuflow.demand"), "a pipeline of gpuflow has its own values: Pipeline.params"
         raise fail("GF903", "params= is for documents of other tools", where=where, hint=hint)
     _require_type("pipeline", pipeline, Pipeline, str, Path)
     assert isinstance(pipeline, Pipeline | str | Path)
-    return demand_of(_pipeline(pipeline, place, engine or NO_ENGINE), place, engine or NO_ENGINE)
+    return demand_of(_pipeline(pipeline, place, engine or NO_ENGINE), place, engine or NO_ENGINE), ()
 
 
 def check(
@@ -127,7 +129,8 @@ def check(
     `pipeline` is what `gpuflow.demand` takes, or a demand. `cluster` is a folder or file of manifests, the manifests
     themselves, or "live". A demand is checked as it is, whoever made it: `site` and `engine` are then its own. `runs`
     are active at the same time; `None`: as many as the engine lets overlap. A document's own `metadata.namespace` is
-    its namespace; `namespace` is for documents that name none.
+    its namespace; `namespace` is for documents that name none. What the documents bring beside (accounts, claims,
+    quotas, queues) counts as part of the cluster.
     """
     _require_type("pipeline", pipeline, Pipeline, Demand, str, Path, Mapping, list, tuple)
     _require_type("engine", engine, str, None)
@@ -140,7 +143,9 @@ def check(
         text = f"engine={engine!r} has no effect: the demand is for {pipeline.engine!r}"
         raise fail("GF903", text, where=Where("gpuflow.check"), hint="make the demand for that engine")
     place = None if isinstance(pipeline, Demand) else _site(site)
-    asked = pipeline if isinstance(pipeline, Demand) else _demand(pipeline, place or site, engine, None, namespace)
+    asked, brought = (
+        (pipeline, ()) if isinstance(pipeline, Demand) else _demand(pipeline, place or site, engine, None, namespace)
+    )
     if asked.namespace is not None and namespace not in (None, asked.namespace):
         text = f'{asked.kind} {asked.name} names the namespace "{asked.namespace}", and namespace= says "{namespace}"'
         raise fail("GF745", text, where=Where(asked.file), hint="leave namespace= out")
@@ -149,7 +154,7 @@ def check(
     if name is None:
         where = Where("gpuflow.check")
         raise fail("GF904", "no namespace is given", where=where, hint="pass namespace=, or set namespace in the site")
-    return check_demand(asked, _cluster(cluster, name, default), name, runs=runs)
+    return check_demand(asked, _cluster(cluster, name, default, brought), name, runs=runs)
 
 
 def gpus(
@@ -240,18 +245,21 @@ def _site(given: Site | str | Path) -> Site:
 
 
 def _cluster(
-    given: Cluster | PreparedCluster | Iterable[Mapping[str, Any]] | str | Path, namespace: str, default: str | None
+    given: Cluster | PreparedCluster | Iterable[Mapping[str, Any]] | str | Path,
+    namespace: str,
+    default: str | None,
+    brought: tuple[Manifest, ...],
 ) -> PreparedCluster:
     if isinstance(given, PreparedCluster):
-        return given
+        return given.with_files(brought) if brought else given
     _require_type("cluster", given, Cluster, PreparedCluster, str, Path, Iterable)
     if given == LIVE:
-        return PreparedCluster(read_live(namespace), namespace, default=default, read=read_live)
+        return PreparedCluster(read_live(namespace), namespace, default=default, read=read_live, files=brought)
     if isinstance(given, str | Path):
         given = read_cluster(str(given))
     elif not isinstance(given, Cluster):
         given = cluster_of([given] if isinstance(given, Mapping) else given)
-    return PreparedCluster(given, namespace, default=default)
+    return PreparedCluster(given, namespace, default=default, files=brought)
 
 
 def _options(target: Target, given: Mapping[str, Any]) -> Any:

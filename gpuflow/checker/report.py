@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from gpuflow.cluster import Manifest
 from gpuflow.core.errors import Finding, join_names
 from gpuflow.demands import Demand
 from gpuflow.engines import WaitsFor, facts_of
@@ -113,12 +114,21 @@ class Report:
     """What the document calls itself: a Pipeline of ours, or a Workflow, a Job…"""
     by_itself: bool = False
     """No engine runs it."""
+    brought: tuple[Manifest, ...] = ()
+    """The objects of the checked files that count as part of the cluster."""
 
     @property
     def assumes(self) -> str:
         """What the verdict takes for granted, as one sentence."""
         vouched = f"Not checked, because the snapshot says so: {', '.join(self.assumed)}. " if self.assumed else ""
         return f"{vouched}Assumes no other workload grows."
+
+    @property
+    def with_brought(self) -> str:
+        """What of the files counts beside the snapshot, as a part of a sentence."""
+        names = [f"{each.kind} {each.name}".rstrip() for each in self.brought]
+        noun = "object" if len(names) == 1 else "objects"
+        return f", with {len(names)} {noun} of the files: {join_names(names)}" if names else ""
 
     def fails(self, failing: Iterable[str]) -> bool:
         """Whether a check ends with 1 where these verdicts do: a pipeline that can block itself fails in any case."""
@@ -136,9 +146,15 @@ class Report:
             "verdict": self.verdict,
             "as_of": self.as_of,
             "assumed": list(self.assumed),
+            **({"brought": [_brought_document(each) for each in self.brought]} if self.brought else {}),
             "scopes": [scope.document() for scope in self.scopes],
             "findings": [finding.document() for finding in self.findings],
         }
+
+
+def _brought_document(item: Manifest) -> dict[str, Any]:
+    where = {"file": item.where.file, "line": item.where.line}
+    return {"kind": item.kind, "name": item.name, "namespace": item.namespace, "where": where}
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
         assumed_kinds(ready.cluster, needed_kinds(ready.cluster, namespace, demand)),
         demand.kind,
         demand.by_itself,
+        ready.cluster.brought_to(demand.namespaces(namespace)),
     )
 
 

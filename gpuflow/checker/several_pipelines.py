@@ -65,6 +65,7 @@ def _report_over_namespaces(whole: Demand, parts: Sequence[Report], cluster: Pre
         ),
         assumed=tuple(dict.fromkeys(kind for part in parts for kind in part.assumed)),
         by_itself=all(part.by_itself for part in parts),
+        brought=cluster.cluster.brought_to([part.namespace for part in parts]),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from gpuflow.cli.inputs import (
 from gpuflow.cli.output import repository_of, write_files
 from gpuflow.cli.sources import SourceDemand, Sources, own_demand, read_sources
 from gpuflow.cli.terminal import paint, print_text, progress, put, show_findings
+from gpuflow.cluster import Manifest
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Finding, Where, fail
 from gpuflow.core.printable import json_text, lines
@@ -36,7 +37,7 @@ from gpuflow.formats.contents import contents_of, foreign_among
 from gpuflow.formats.documents import Document, Library, documents_of, silenced_in
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
 from gpuflow.readers import PassiveObject
-from gpuflow.readers.interface import ForeignObject
+from gpuflow.readers.interface import ForeignObject, objects_brought_by
 from gpuflow.report.text import Paint, comparison, markdown, overview, plain_text, render
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
@@ -83,14 +84,14 @@ class EarlierDocuments:
         if same is None:
             text = f"{document.kind} {document.name} is new: {self._title} does not have it"
             return Finding("GF912", text, document.where(), None, "note")
-        library = Library((*found, *self._other_documents(document.file)), self._now.default)
+        library = Library((*found, *self.documents_beside(document.file)), self._now.default)
         return ForeignObject(same, library.seen_from(same))
 
     @property
     def _title(self) -> str:
         return self._other.removeprefix(REVISION)
 
-    def _other_documents(self, file: str) -> Iterator[Document]:
+    def documents_beside(self, file: str | None) -> Iterator[Document]:
         """The documents of the other files: as they were too, where a revision is asked for."""
         for each in dict.fromkeys(document.file for document in self._now.documents if document.file != file):
             if (found := None if is_file(self._other) else self._documents(each)) is None:
@@ -198,10 +199,13 @@ def run(args: argparse.Namespace) -> int:
         raise fail("GF903", f"--compare has no {args.format} form", where=COMMAND, hint=hint)
     site = read_site(args)
     sources = read_sources(args, site, args.engine)
-    answers = sources.demands(site, args.engine, args.param, namespace=args.namespace, allow_lossy=args.allow_lossy)
+    answers = sources.demands(
+        site, args.engine, args.param, namespace=args.namespace, allow_lossy=args.allow_lossy, with_cluster=True
+    )
     demands = [each.demand for each in answers]
     homes = [namespace_of(args, site, demand) for demand in demands]
-    cluster = _cluster(args, site, homes[0])
+    # Files of folders that hold no workload count too: whoever applies the folder applies them.
+    cluster = _cluster(args, site, homes[0], objects_brought_by(sources.library.documents))
     before = _earlier_reports(args, site, cluster, sources, answers) if args.compare else None
     reports = []
     for demand, home in zip(demands, homes, strict=True):
@@ -243,11 +247,12 @@ def _report_files(args: argparse.Namespace) -> dict[Path, str]:
     return files
 
 
-def _cluster(args: argparse.Namespace, site: Site, namespace: str) -> PreparedCluster:
+def _cluster(args: argparse.Namespace, site: Site, namespace: str, files: tuple[Manifest, ...]) -> PreparedCluster:
     """The cluster as a namespace sees it. Manifests that name no namespace are where such documents are, too."""
     read = partial(cluster_at, args)
     elsewhere = read if args.cluster == "live" else None
-    return PreparedCluster(read(namespace), namespace, default=args.namespace or site.namespace, read=elsewhere)
+    default = args.namespace or site.namespace
+    return PreparedCluster(read(namespace), namespace, default=default, read=elsewhere, files=files)
 
 
 def _earlier_reports(
@@ -258,7 +263,9 @@ def _earlier_reports(
     reports: list[Report | None] = []
     for demand, source in answers:
         other: Demand | PassiveObject | Finding
+        documents: Iterable[Document] = ()
         if isinstance(source, Pipeline):
+            documents = others.documents_beside(source.source.file)
             found = earlier_pipeline(source.source.file or "", args.compare, allow_python=python_is_allowed(args))
             if isinstance(found, Finding):
                 other = found
@@ -269,6 +276,7 @@ def _earlier_reports(
                 other = own_demand(with_params(found, params), site, args.engine, allow_lossy=args.allow_lossy)
         else:
             past = others.object_of(source)
+            documents = () if isinstance(past, Finding) else past.library.documents
             other = (
                 past if isinstance(past, Finding) else past.demand_on_site(site, args.engine, params_given(args.param))
             )
@@ -279,6 +287,8 @@ def _earlier_reports(
             show_findings([other])
             reports.append(None)
             continue
+        if (brought := objects_brought_by(documents)) != cluster.files:
+            cluster = cluster.with_files(brought)
         with progress(f"checking {other.name} as it was"):
             reports.append(check(other, cluster, namespace_of(args, site, other), runs=args.runs))
     return reports

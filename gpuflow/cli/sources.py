@@ -12,6 +12,7 @@ from typing import NamedTuple
 from gpuflow.cli.folders import given_files
 from gpuflow.cli.inputs import load_pipeline, params_given, python_is_allowed, with_params
 from gpuflow.cli.terminal import print_text, progress, show_findings
+from gpuflow.cluster.overlay import is_counted
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail, join_names
 from gpuflow.core.printable import line
 from gpuflow.demands import Demand
@@ -62,9 +63,10 @@ class Sources:
         *,
         namespace: str | None = None,
         allow_lossy: bool = False,
+        with_cluster: bool = False,
     ) -> list[SourceDemand]:
         """The demand of each, in the order given; objects that start no pods are reported and skipped. `engine`: None
-        where nobody names one; `namespace`: what --namespace says."""
+        where nobody names one; `namespace`: what --namespace says; `with_cluster`: what else the files bring counts."""
         given = params_given(params)
         passive = list(self.passive)
         found: list[SourceDemand] = []
@@ -87,7 +89,8 @@ class Sources:
         if not found:
             raise GpuflowError([each.finding() for each in passive] or [Finding("GF702", "nothing is named")])
         for is_known, why in ((True, "they start nothing by themselves"), (False, "gpuflow does not know their pods")):
-            if left := [each.document for each in passive if each.is_known == is_known]:
+            unused = [each.document for each in passive if each.is_known == is_known]
+            if left := [each for each in unused if not (with_cluster and is_counted(each.kind, each.group))]:
                 names = join_names([line(f"{each.kind or 'document'} {each.name}") for each in left], MAX_SHOWN)
                 print_text(f"not counted, because {why}: {names}\n", sys.stderr)
         return found

@@ -190,10 +190,11 @@ HOME: Final[dict[str, str]] = dict(sorted(HARMLESS) + sorted(NATIVE))
 """The group that is meant when only the kind is given."""
 
 NAMESPACED: Final = (
-    "CSIStorageCapacity", "DaemonSet", "LimitRange", "LocalQueue", "PersistentVolumeClaim", "Pod",
-    "PodDisruptionBudget", "ResourceClaim", "ResourceClaimTemplate", "ResourceQuota", "ServiceAccount", "Workload",
+    "ConfigMap", "CSIStorageCapacity", "DaemonSet", "LimitRange", "LocalQueue", "PersistentVolumeClaim", "Pod",
+    "PodDisruptionBudget", "ResourceClaim", "ResourceClaimTemplate", "ResourceQuota", "Secret", "ServiceAccount",
+    "Workload",
 )  # fmt: skip
-"""Modeled kinds whose objects live in a namespace."""
+"""Kinds that a check reads or counts, and whose objects live in a namespace."""
 
 CHECKED_GROUPS: Final = (*NEWEST, "batch")
 """Groups in which a kind that is not known, yet spelled like one that is, is a slip of the pen."""

@@ -273,7 +273,7 @@ def _collect(document: Any, file: str, objects: list[Manifest], findings: list[F
             findings.append(part)
             continue
         try:
-            objects.append(_manifest(part, file))
+            objects.append(manifest_of(part, file))
         except GpuflowError as refusal:
             findings += refusal.findings
 
@@ -301,7 +301,8 @@ def _parts(document: Any, file: str) -> Iterator[Mapping[str, Any] | Finding]:
             yield from _parts(item, file)
 
 
-def _manifest(document: Any, file: str) -> Manifest:
+def manifest_of(document: Any, file: str) -> Manifest:
+    """One object; `GpuflowError` says what keeps it from being one."""
     where = _place_of(file, getattr(document, "spot", START))
     if not isinstance(document, dict):
         raise fail("GF402", "a manifest is a mapping with apiVersion, kind and metadata", where=where)

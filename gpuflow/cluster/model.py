@@ -6,7 +6,7 @@ Observed, never authored by gpuflow.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -108,6 +108,14 @@ class Manifest:
     namespace: str | None
     body: Mapping[str, Any]
     where: Where
+    is_new: bool = False
+    """The files of a check bring it, and the snapshot does not show it: it says nothing of others of its kind."""
+
+    @property
+    def key(self) -> tuple[str, str, str | None, str]:
+        """What objects have in common that are the same one. One that Kubernetes names itself is like no other."""
+        name = self.name or ("" if self.kind == "Configuration" else f"/{self.where}")
+        return self.kind, self.group, self.namespace, name
 
     @property
     def title(self) -> str:
@@ -152,6 +160,8 @@ class Cluster:
     """The keys of the labels that are shown of objects in other namespaces; None: all."""
     assumed: frozenset[str] = frozenset()
     """Kinds of which the author of the folder says that they let every pod pass, though none is shown."""
+    given: tuple[Manifest, ...] = ()
+    """What the files of a check bring, in their order; `objects` has each of them once."""
 
     def of(self, kind: str, namespace: str | None = None) -> list[Manifest]:
         """The objects of a kind, in a namespace when one is given. Namesakes of other API groups are not among them."""
@@ -168,12 +178,24 @@ class Cluster:
 
     def bodies(self, kind: str, namespace: str | None = None) -> list[Mapping[str, Any]] | None:
         """The plain manifests of a kind; None when the snapshot holds none and nobody looked: not known."""
-        found = [item.body for item in self.of(kind, namespace)]
-        return found if found or kind in self.listed else None
+        found = self.of(kind, namespace)
+        is_known = kind in self.listed or any(not item.is_new for item in found)
+        return [item.body for item in found] if is_known else None
 
     def knows(self, kind: str) -> bool:
         """Whether the snapshot says what there is of a kind: it shows some, or somebody looked and found none."""
-        return kind in self.listed or kind in self._by_kind
+        return kind in self.listed or any(not item.is_new for item in self._by_kind.get(kind, ()))
+
+    def brought_to(self, namespaces: Collection[str]) -> tuple[Manifest, ...]:
+        """What of the files counts in some namespaces: of namesakes the last."""
+        counted = (item for item in self.given if item.namespace is None or item.namespace in namespaces)
+        return tuple({item.key: item for item in counted}.values())
+
+    def creates(self, namespace: str) -> bool:
+        """Whether the files bring the namespace and the cluster has none of the name: nothing else is in it."""
+        return "Namespace" in self.listed and any(
+            item.is_new and item.name == namespace for item in self.of("Namespace")
+        )
 
     def kinds(self) -> list[str]:
         """Every kind there is, once; foreign ones with their apiVersion."""
@@ -197,7 +219,8 @@ class Cluster:
 
     def seen_from(self, namespace: str) -> Cluster:
         """What is known of a namespace: where others were listed, none of a kind does not mean that it has none."""
-        return self if self.shows(namespace) else replace(self, listed=self.listed.difference(NAMESPACED))
+        known = self.shows(namespace) or self.creates(namespace)
+        return self if known else replace(self, listed=self.listed.difference(NAMESPACED))
 
 
 def _with_default_namespace(item: Manifest, namespace: str) -> Manifest:

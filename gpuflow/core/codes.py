@@ -379,6 +379,9 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF795", "No such object", "The cluster, or the dump of it, does not show the object that is asked about, or may not show it.", "Name another namespace or object; gpuflow why --cluster live asks the cluster itself."),
     ("GF796", "Import reads no programs", "gpuflow import was given a Python file. What a program makes is not in its text, and import runs nothing.", "Compile the program with its own tool and import the YAML; gpuflow check and demand read DAGs and Hera files with --allow-python."),
     ("GF797", "Not an imported file", "gpuflow import -o would overwrite a file that it did not write. It replaces only its own earlier output, which begins with \"# Imported from\".", "Name another file, or remove the one that is there."),
+    # What the files of a check bring beside the workloads.
+    ("GF800", "An object behind the one that needs it", "kubectl apply creates objects in the order of the file. A pod is refused whose service account, priority class or runtime class is not there yet, and everything whose namespace is not there. Controllers try again, so that the pods of a Job or a Deployment come a moment later; a pod of the file itself does not.", "Write the object before what needs it, or apply the file twice. Helm and Argo CD sort by kind."),
+    ("GF801", "The files bring an object twice", "Two documents of the files have the same kind, namespace and name. kubectl apply creates the first and changes it into the last, which is what the check counts; Helm and Argo CD refuse them or warn.", "Keep one of them. Documents for several environments are checked one environment at a time."),
     # The command line and its environment.
     ("GF901", "A package is missing", "Each engine's SDK is an optional extra, because the SDKs conflict with each other.", "Run the install command shown."),
     ("GF902", "Not a command", "gpuflow has no such command.", "gpuflow --help"),

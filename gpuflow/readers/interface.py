@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpuflow.cluster import Manifest
+from gpuflow.cluster.overlay import is_counted, objects_of
 from gpuflow.core.errors import Finding, Where, fail
 from gpuflow.demands.model import Demand, StepDemand, usage_beyond
 from gpuflow.engines import NO_ENGINE
@@ -161,6 +163,11 @@ def foreign_in(
         elif not _is_second_half(each, library):
             passive.append(_passive_object(each))
     return active, passive
+
+
+def objects_brought_by(documents: Iterable[Document]) -> tuple[Manifest, ...]:
+    """What of the documents counts as part of the cluster while the others are checked."""
+    return objects_of((each.tree, each.file) for each in documents if is_counted(each.kind, each.group))
 
 
 def _passive_object(document: Document) -> PassiveObject:

@@ -39,7 +39,7 @@ def render(report: Report, paint: Paint = plain_text) -> str:
     is_said = any(finding.code == "GF747" for finding in report.findings)
     if report.engine == "none" and not report.by_itself and not is_said:
         lines.append(paint("Counts no engine's own containers and pods; --engine adds them.", "dim"))
-    lines.append(paint(f"Checked against {line(report.as_of)}. {report.assumes}", "dim"))
+    lines.append(paint(f"Checked against {line(report.as_of + report.with_brought)}. {report.assumes}", "dim"))
     return "\n".join(lines) + "\n"
 
 
@@ -143,7 +143,7 @@ def _report(report: Report) -> str:
         lines += [*map(_row, report.scopes), ""]
     if report.findings:
         lines += [*(line for finding in report.findings for line in _markdown_finding(finding)), ""]
-    lines += [f"Checked against {md_code(report.as_of)}. {report.assumes}", ""]
+    lines += [f"Checked against {md_code(report.as_of)}{md_text(report.with_brought)}. {report.assumes}", ""]
     return "\n".join(lines)
 
 
@@ -196,7 +196,7 @@ def comparison(before: Report, after: Report) -> str:
         told = _markdown_finding(finding, "as before: ")
         lines += told if finding.severity == "error" else told[:1]
     lines += [f"- no longer: **{finding.code}** {md_text(finding.message)}" for finding in gone]
-    lines += ["", f"Checked against {md_code(after.as_of)}. {after.assumes}", ""]
+    lines += ["", f"Checked against {md_code(after.as_of)}{md_text(after.with_brought)}. {after.assumes}", ""]
     return "\n".join(lines)
 
 

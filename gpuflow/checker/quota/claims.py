@@ -15,7 +15,7 @@ from gpuflow.demands.model import sum_usages
 from gpuflow.demands.peaks import Usage
 from gpuflow.kubernetes.admission.quota import Quota
 from gpuflow.kubernetes.admission.usage import claims_of_pod, usage_of_claim
-from gpuflow.kubernetes.resources import read_map
+from gpuflow.kubernetes.resources import read_map, read_maps
 from gpuflow.quantity import Quantity
 
 DEFAULT_MARKS: Final = (
@@ -27,13 +27,24 @@ Claims = Mapping[str, Mapping[str, Any]]
 """Manifests of claims, by the names the pipeline gives them."""
 
 
-def run_claims(demand: Demand, classes: Sequence[Mapping[str, Any]] | None) -> Claims:
-    """The claims of one run as they are stored: one that names no storage class gets the cluster's default."""
+def run_claims(
+    demand: Demand, classes: Sequence[Mapping[str, Any]] | None, brought: Sequence[Mapping[str, Any]] = ()
+) -> Claims:
+    """The claims of one run as they are stored: one that names no storage class gets the cluster's default. `brought`:
+    claims of the checked files, which count where a step mounts them."""
     default = default_class(classes or ())
     found = {}
     for claim in demand.claims:
         given = {} if claim.storage_class is not None or default is None else {"storageClassName": default}
         found[claim.name] = {**claim.manifest, "spec": {**claim.manifest["spec"], **given}}
+    steps = demand.steps if brought else ()
+    volumes = [each for step in steps for each in read_maps(step.pod["spec"].get("volumes"), "spec.volumes")]
+    mounted = {
+        read_map(each.get("persistentVolumeClaim"), "persistentVolumeClaim").get("claimName") for each in volumes
+    }
+    for body in brought:
+        if (name := name_of(body)) in mounted:
+            found[name] = {**body, "spec": {"storageClassName": default, **read_map(body.get("spec"), "spec")}}
     return found
 
 

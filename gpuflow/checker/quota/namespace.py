@@ -50,6 +50,8 @@ class NamespacePolicy:
     runtime_classes: list[Mapping[str, Any]] | None
     namespace: Mapping[str, Any]
     storage_classes: list[Mapping[str, Any]] | None = None
+    brought_claims: tuple[Mapping[str, Any], ...] = ()
+    """Those that the checked files create."""
 
     def admit_steps(self, steps: Iterable[StepDemand]) -> list[StepAdmission]:
         """Ask the API server's rules about every step's pod; of pods that differ in their commands only, about one."""
@@ -100,6 +102,7 @@ def namespace_policy(cluster: Cluster, namespace: str) -> NamespacePolicy:
         cluster.bodies("RuntimeClass"),
         labels,
         cluster.bodies("StorageClass"),
+        tuple(item.body for item in cluster.of("PersistentVolumeClaim", namespace) if item.is_new),
     )
 
 

@@ -262,7 +262,7 @@ def limit_lines(
     demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission], runs: int, default_queue: bool
 ) -> Iterator[QuotaLine]:
     """Each line of each quota that the pipeline touches. `default_queue`: pods that name no queue go to one too."""
-    claims = charges_of_claims(run_claims(demand, policy.storage_classes))
+    claims = charges_of_claims(run_claims(demand, policy.storage_classes, policy.brought_claims))
     mounted = ephemeral_charges(demand, policy.storage_classes)
     held = ephemeral_peaks(demand, mounted)
     driver, made = driver_admission(demand, policy), run_objects(demand)

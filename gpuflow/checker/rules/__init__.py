@@ -40,6 +40,7 @@ def document_warnings(q: Question) -> Iterable[Finding]:
 
 RULES: Final[tuple[CheckRule, ...]] = (
     engine_refusals, engine_notes, snapshot.namespace_refusals, snapshot.missing_accounts,
+    snapshot.objects_behind_their_users, snapshot.namesakes_in_files,
     snapshot.optional_whitelist, pods.refused_steps, pods.order_dependent_steps, volumes.refused_claims,
     volumes.refused_ephemeral_volumes, volumes.unfilled_claims, volumes.missing_claims, volumes.unknown_classes,
     volumes.unusable_claims, volumes.small_claims, pods.limit_range_gpus, quotas.ineffective_keys, quotas.quota_lines,

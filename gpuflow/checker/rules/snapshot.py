@@ -80,6 +80,46 @@ def missing_accounts(q: Question) -> Iterator[Problem]:
         )
 
 
+NAMED_BY_PODS: Final = {
+    "ServiceAccount": "serviceAccountName", "PriorityClass": "priorityClassName", "RuntimeClass": "runtimeClassName",
+}  # fmt: skip
+"""The kinds without which a pod is not even created."""
+
+
+@check_rule("GF800")
+def objects_behind_their_users(q: Question) -> Iterator[Problem]:
+    """What stands behind a workload in its file, and without which `kubectl apply` cannot create it.
+
+    Controllers try again, nobody creates a pod of the file again, and nothing is created without its namespace.
+    """
+    start = q.where(q.demand.steps[0].name) if q.demand.steps else Where()
+    specs = [step.pod["spec"] for step in q.demand.steps] if q.demand.kind == "Pod" else []
+    wanted = {(kind, spec.get(field)) for spec in specs for kind, field in NAMED_BY_PODS.items()}
+    wanted |= {("Namespace", q.namespace)} if q.cluster.creates(q.namespace) else set()
+    for item in q.cluster.objects if wanted else ():
+        is_behind = item.is_new and item.where.file == start.file and (item.where.line or 0) > (start.line or 0)
+        if is_behind and (item.kind, item.name) in wanted and item.in_namespace(q.namespace):
+            who = f"{q.demand.kind} {q.demand.name}"
+            text = (
+                f"{who} stands before {item.kind} {item.name}: kubectl apply goes by the order of the file, and {who} "
+            )
+            hint = "move it behind, or apply the file twice; Helm and Argo CD sort objects by their kind"
+            yield Problem(f"{text}is refused the first time", item.where, hint)
+
+
+@check_rule("GF801")
+def namesakes_in_files(q: Question) -> Iterator[Problem]:
+    """Objects that the files bring more than once."""
+    found: dict[object, Manifest] = {}
+    for item in q.cluster.given:
+        first = found.setdefault(item.key, item)
+        if first is not item and item.in_namespace(q.namespace):
+            text = (
+                f"{item.kind} {item.name} stands twice in the files: with kubectl apply the last one counts, as here; "
+            )
+            yield Problem(f"{text}Helm refuses it", item.where, f"the first stands in {first.where}; keep one")
+
+
 @check_rule("GF539", verdict="unknown")
 def optional_whitelist(q: Question) -> Iterator[Problem]:
     """Tolerations in a namespace that has a list of allowed ones, which another optional plug-in reads."""
@@ -183,8 +223,8 @@ def closed_kinds(q: Question) -> Iterator[Problem]:
 def wrong_snapshot(q: Question) -> Iterator[Problem]:
     """A snapshot that has nothing of this namespace."""
     cluster, namespace = q.cluster, q.namespace
-    known = {item.namespace for item in cluster.objects if item.namespace is not None}
-    known |= {item.name for item in cluster.of("Namespace")}
+    known = {item.namespace for item in cluster.objects if item.namespace is not None and not item.is_new}
+    known |= {item.name for item in cluster.of("Namespace") if not item.is_new}
     if known and namespace not in known and "Namespace" not in cluster.listed:  # else it does not exist, GF538
         yield Problem(
             f'the snapshot has no object of namespace "{namespace}"',
@@ -197,7 +237,7 @@ def wrong_snapshot(q: Question) -> Iterator[Problem]:
 def other_namespace(q: Question) -> Iterator[Problem]:
     """A snapshot that was taken of another namespace."""
     cluster, namespace = q.cluster, q.namespace
-    if not cluster.shows(namespace):
+    if not cluster.shows(namespace) and not cluster.creates(namespace):
         shown = list_names(cluster.namespaces or (), "namespace")
         text = f'the snapshot is of {shown}: it does not show what limits "{namespace}"'
         yield Problem(text, Where(cluster.source), f"take another with gpuflow snapshot --namespace {namespace}")
@@ -315,9 +355,10 @@ def unmodeled_objects(q: Question) -> Iterator[Problem]:
     resources = () if q.cluster.of("Node") else asked_resources(q)
     kinds = missing_kinds.unmodeled_kinds(q.cluster, q.namespace, pods, resources)
     if kinds:
+        brought = (item.where for item in q.cluster.given if {item.title, f"{item.title} {item.name}"} & {*kinds})
         yield Problem(
             f"these kinds may hold pods back and are not modeled: {', '.join(kinds)}",
-            Where(q.cluster.source),
+            next(brought, Where(q.cluster.source)),
             "the verdict covers quotas, limit ranges, classes, Kueue's queues and nodes only\n"
             f"if you know that one lets these pods pass, annotate it with {missing_kinds.PASSES}: "
             '"true"; snapshots keep that',

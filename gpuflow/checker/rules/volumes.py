@@ -35,10 +35,14 @@ BY_CLASS: Final = ".storageclass.storage.k8s.io/"
 @check_rule("GF501", "GF502", severity="error", verdict="never")
 def refused_claims(q: Question) -> Iterator[Finding]:
     """Claims that the namespace refuses even when it is empty: no step that mounts one ever starts."""
-    claims = run_claims(q.demand, q.policy.storage_classes)
+    claims = run_claims(q.demand, q.policy.storage_classes, q.policy.brought_claims)
     for own in q.demand.claims:
         who, subject = f'claim "{own.name}"', f'persistentvolumeclaims "{own.name}"'
         yield from _refused_sizes(claims[own.name], who, subject, own.size_where, q.policy.limit_ranges)
+    for item in q.cluster.of("PersistentVolumeClaim", q.namespace) if q.policy.brought_claims else ():
+        if item.is_new and item.name in claims:
+            who, subject = f'claim "{item.name}"', f'persistentvolumeclaims "{item.name}"'
+            yield from _refused_sizes(claims[item.name], who, subject, item.where, q.policy.limit_ranges)
     charges = charges_of_claims(claims)
     for _, quota in q.policy.quotas:
         for key in sorted(charges.keys() & quota.hard.keys()):

@@ -67,6 +67,7 @@ def unmodeled_kinds(
         f"{item.title} {item.name}" if item.group == ADMISSION else item.title
         for item in cluster.objects
         if not _is_passed(item, passed)
+        and (not item.is_new or item.in_namespace(namespace))
         and _annotations(item).get(PASSES) != "true"
         and not (item.group == ADMISSION and policies.leave_pods_alone(item))
     )
@@ -104,8 +105,8 @@ def makers_of_nodes(cluster: Cluster) -> list[str]:
 
 
 def namespace_labels(cluster: Cluster, namespace: str) -> dict[str, str] | None:
-    """The labels of the namespace; None when the snapshot does not say."""
-    for item in cluster.of("Namespace"):
+    """The labels of the namespace; None when the snapshot does not say: files may bring a part of them."""
+    for item in cluster.of("Namespace") if shows_namespace(cluster, namespace) else ():
         if item.name == namespace:
             metadata = read_map(item.body["metadata"], "metadata")
             return {**read_map(metadata.get("labels"), "metadata.labels"), NAME_LABEL: namespace}
@@ -190,6 +191,7 @@ DEFAULT_ACCOUNT: Final = "default"
 QUEUES: Final = ("LocalQueue", "ClusterQueue", "ResourceFlavor")
 """What every named queue leads to."""
 LIMITS: Final = ("ResourceQuota", "LimitRange")
+SAID_ALONE: Final = ("ServiceAccount", "PersistentVolumeClaim")
 WEBHOOK: Final = "kueue-mutating-webhook-configuration"
 VOLUMES: Final = (
     "PersistentVolume", "PersistentVolumeClaim", "StorageClass", "CSIDriver", "CSINode", "CSIStorageCapacity",
@@ -218,9 +220,13 @@ def needed_kinds(cluster: Cluster, namespace: str, demand: Demand) -> dict[str, 
         "PersistentVolumeClaim": _mounted_claims(specs, demand),
         "StorageClass": {claim.storage_class or f"the default, for {claim.name}" for claim in demand.claims},
     }.items():
+        # Of some kinds one object says all that matters of it; of others, such as classes, the rest decides too.
+        if kind in SAID_ALONE and not cluster.knows(kind):
+            names -= {item.name for item in cluster.of(kind, namespace)}
         found |= {kind: _join_sorted(names)} if names else {}
     if pods and not (
-        shows_namespace(cluster, namespace) or any(item.namespace == namespace for item in cluster.objects)
+        shows_namespace(cluster, namespace)
+        or any(item.namespace == namespace and not item.is_new for item in cluster.objects)
     ):
         found |= dict.fromkeys(LIMITS, f"what limits {namespace}")
     queues = named_queues(cluster, namespace, pods)
@@ -284,7 +290,8 @@ def _asks(holder: Mapping[str, Any], field: str) -> bool:
 
 def shows_namespace(cluster: Cluster, namespace: str) -> bool:
     """Whether the labels of the namespace are known: its own object counts, not those of others."""
-    return "Namespace" in cluster.listed or any(item.name == namespace for item in cluster.of("Namespace"))
+    shown = (item.name == namespace and not item.is_new for item in cluster.of("Namespace"))
+    return "Namespace" in cluster.listed or any(shown)
 
 
 def is_open(cluster: Cluster, namespace: str, kind: str) -> bool:

@@ -14,7 +14,8 @@ from gpuflow.checker.nodes.storage import Storage, read_storage
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
 from gpuflow.checker.snapshot.missing_kinds import VOLUMES as VOLUME_KINDS
 from gpuflow.checker.snapshot.validation import validate
-from gpuflow.cluster import Cluster
+from gpuflow.cluster import Cluster, Manifest
+from gpuflow.cluster.overlay import lay_over
 from gpuflow.core.errors import Finding, GpuflowError, Where
 from gpuflow.demands import Demand
 
@@ -23,7 +24,7 @@ class PreparedCluster:
     """A cluster as pods of one namespace see it. Keep it to check many pipelines against the same cluster.
 
     `default`: the namespace of manifests that name none; without it, the one that is asked about. `read`: how the
-    objects of another namespace are had, where this cluster does not hold them.
+    objects of another namespace are had, where this cluster does not hold them. `files`: what the checked files bring.
     """
 
     def __init__(
@@ -33,9 +34,12 @@ class PreparedCluster:
         *,
         default: str | None = None,
         read: Callable[[str], Cluster] | None = None,
+        files: tuple[Manifest, ...] = (),
     ) -> None:
-        self._given, self._default, self._read = cluster, default, read
-        self.cluster = cluster.with_default_namespace(default or namespace).seen_from(namespace)
+        self._given, self._default, self._read, self.files = cluster, default, read, files
+        self._filled = cluster.with_default_namespace(default or namespace)
+        self._whole = lay_over(self._filled, files, default or namespace) if files else self._filled
+        self.cluster = self._whole.seen_from(namespace)
         self.namespace = namespace
         self._valid = validate(self.cluster)
         self._others = {namespace: self}
@@ -45,15 +49,20 @@ class PreparedCluster:
         if namespace not in self._others:
             cluster = self._given if self._read is None else self._read(namespace)
             filled = cluster.with_default_namespace(self._default or namespace)
-            if self._read is None and _same_objects(filled, self.cluster):
+            is_same = self._read is None and _same_objects(filled, self._filled)
+            if is_same and (self._default or not self.files):
                 other = copy(self)  # its objects were validated
-                other.cluster, other.namespace = filled.seen_from(namespace), namespace
+                other.cluster, other.namespace = self._whole.seen_from(namespace), namespace
                 other.__dict__.pop("storage", None)
             else:
-                other = PreparedCluster(cluster, namespace, default=self._default, read=self._read)
+                other = PreparedCluster(cluster, namespace, default=self._default, read=self._read, files=self.files)
                 other._others = self._others
             self._others[namespace] = other
         return self._others[namespace]
+
+    def with_files(self, files: tuple[Manifest, ...]) -> PreparedCluster:
+        """The same with what these files bring."""
+        return PreparedCluster(self._given, self.namespace, default=self._default, read=self._read, files=files)
 
     def with_cluster(self, cluster: Cluster) -> PreparedCluster:
         """The same with other objects, of which the nodes and pods are unchanged."""

@@ -5,7 +5,7 @@ Mirrors k8s.io/apiserver/pkg/admission/plugin/resourcequota.CheckRequest, Kubern
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -95,6 +95,20 @@ def _tracked_keys(keys: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[frozens
     wanted = [MUST_SPECIFY[key] for key in tracked if key in MUST_SPECIFY]
     requests, limits = (frozenset(name for side, name in wanted if side == each) for each in ("requests", "limits"))
     return tracked, (requests, limits)
+
+
+def usage_of(quota: Quota, pods: Iterable[Pod]) -> dict[str, Quantity]:
+    """What pods that are there use of the keys that count pods.
+
+    Mirrors k8s.io/apiserver/pkg/quota/v1/generic.CalculateUsageStats, Kubernetes v1.36.3.
+    """
+    used = dict.fromkeys(quota.tracked, Quantity.zero)
+    for pod in pods:
+        if all(_in_scope(pod, scope) for scope in quota.scopes):
+            for key, amount in pod_usage(pod).items():
+                if key in used:
+                    used[key] += amount
+    return used
 
 
 class QuotaExceeded(NamedTuple):

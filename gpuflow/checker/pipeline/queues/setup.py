@@ -119,11 +119,11 @@ def read_setup(cluster: Cluster, *namespaces: str) -> Setup | None:
             Kueue(
                 flavors=_flavors(cluster),
                 cluster_queues=_cluster_queues(cluster, namespaces),
-                local_queues=cluster.bodies("LocalQueue") or (),
-                cohorts=cluster.bodies("Cohort") or (),
+                local_queues=[item.body for item in cluster.of("LocalQueue")],
+                cohorts=[item.body for item in cluster.of("Cohort")],
                 admitted=workloads,
-                namespaces=cluster.bodies("Namespace") or (),
-                limit_ranges=cluster.bodies("LimitRange") or (),
+                namespaces=[item.body for item in cluster.of("Namespace")],
+                limit_ranges=[item.body for item in cluster.of("LimitRange")],
                 runtime_classes=cluster.bodies("RuntimeClass"),
                 admission_checks=cluster.bodies("AdmissionCheck"),
                 topologies=cluster.bodies("Topology"),
@@ -160,7 +160,7 @@ def _flavors(cluster: Cluster) -> list[Mapping[str, Any]]:
 
 def _cluster_queues(cluster: Cluster, namespaces: Sequence[str]) -> list[Mapping[str, Any]]:
     """The ClusterQueues. Where the labels of a namespace are not known, those that ask for some let it pass."""
-    found = cluster.bodies("ClusterQueue") or []
+    found = [item.body for item in cluster.of("ClusterQueue")]
     if all(shows_namespace(cluster, each) for each in namespaces):
         return found
     return [
