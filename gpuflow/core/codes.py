@@ -9,6 +9,7 @@
 | GF500s | what the cluster will say to a pipeline           |
 | GF600s | what documents and artifacts give away            |
 | GF700s | documents of other tools                          |
+| GF800s | objects of a document, before their pods          |
 | GF900s | the command line and its environment              |
 
 A code never changes its meaning, and a retired code is never reused.
@@ -379,6 +380,10 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF795", "No such object", "The cluster, or the dump of it, does not show the object that is asked about, or may not show it.", "Name another namespace or object; gpuflow why --cluster live asks the cluster itself."),
     ("GF796", "Import reads no programs", "gpuflow import was given a Python file. What a program makes is not in its text, and import runs nothing.", "Compile the program with its own tool and import the YAML; gpuflow check and demand read DAGs and Hera files with --allow-python."),
     ("GF797", "Not an imported file", "gpuflow import -o would overwrite a file that it did not write. It replaces only its own earlier output, which begins with \"# Imported from\".", "Name another file, or remove the one that is there."),
+    # The objects of a document, before their pods.
+    ("GF805", "An object that a quota never has room for", "A quota counts objects, such as count/jobs.batch or services, and allows fewer of them than the document is, or than its controllers make of it. The API server refuses the object, or its controller is refused again and again.", "Use another namespace, or have the quota raised."),
+    ("GF806", "Kept history fills a quota", "Finished runs of a schedule are kept: of a CronJob three Jobs that succeeded and one that failed, when it does not say otherwise. A quota that has no room for these and one more refuses the next run, and nothing deletes the kept ones.", "Keep fewer (successfulJobsHistoryLimit, failedJobsHistoryLimit), or have the quota raised."),
+    ("GF807", "An update stores more than the first start", "Each update of a Deployment makes another ReplicaSet, of a StatefulSet or DaemonSet another ControllerRevision, and old ones are kept for a way back. The first start fits into the quota, later updates may not.", "Lower revisionHistoryLimit, or have the quota raised."),
     # The command line and its environment.
     ("GF901", "A package is missing", "Each engine's SDK is an optional extra, because the SDKs conflict with each other.", "Run the install command shown."),
     ("GF902", "Not a command", "gpuflow has no such command.", "gpuflow --help"),
