@@ -130,8 +130,16 @@ class PodsOfJob(NamedTuple):
     """Of one run that succeeds."""
     at_most: int | None
     """Of one run, with those that failed; None: nothing bounds them."""
+    copies: int = 1
+    """Of the step, of which there may be more: then there are more Jobs."""
     kept: tuple[int, int] = (0, 0)
     """Of earlier runs: when each of them succeeded, and at most."""
+
+    def times(self, copies: int | None) -> PodsOfJob:
+        """Those of so many copies."""
+        jobs = (copies or 0) // self.copies
+        most = None if self.at_most is None or copies is None else self.at_most * jobs
+        return PodsOfJob(self.at_least * jobs, most, copies or 0, (self.kept[0] * jobs, self.kept[1] * jobs))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from typing import Final
 
 from gpuflow.core.errors import Where
 
+PLAIN: Final = ("configmaps", "replicationcontrollers", "secrets", "services")
+"""Resources of which a quota also counts all under their own name."""
 HISTORY_LIMITS: Final = ("successfulJobsHistoryLimit", "failedJobsHistoryLimit")
 HISTORY: Final = (3, 1)
 """How many finished runs a CronJob or a CronWorkflow keeps, where it does not say."""
@@ -47,7 +49,8 @@ class StoredObject:
         """The keys of quotas that count it."""
         if "." in self.resource:
             return (self.resource,)
-        return (f"count/{self.resource}.{self.group}",) if self.group else (self.resource, f"count/{self.resource}")
+        key = f"count/{self.resource}.{self.group}".rstrip(".")
+        return (self.resource, key) if self.resource in PLAIN and not self.group else (key,)
 
 
 def resource_of(kind: str) -> str:

@@ -58,6 +58,10 @@ class StoredObjects(NamedTuple):
     documents: tuple[StoredObject, ...] = ()
     """Those of them that a document says."""
 
+    def fill_with_history(self, hard: Quantity) -> bool:
+        """Whether those that are kept leave no room for another run, ever."""
+        return bool(self.kept) and self.kept + max(self.at_least, Quantity.from_units(1)) > hard
+
 
 def kept_pods(demand: Demand) -> KeptPods:
     """Which finished pods stay until the run is deleted.
@@ -171,7 +175,9 @@ def made_kinds(demand: Demand) -> list[MadeKind]:
 
 def _gang_objects(demand: Demand, key: str) -> StoredObjects | None:
     """JobSets, or what else gangs are, and what each of them makes. A launcher leaves them all; an operator of the
-    engine's keeps those that failed."""
+    engine's keeps those that failed. Documents that no engine runs say theirs themselves."""
+    if demand.by_itself:
+        return None
     counts = {step.name: _object_count(step, key) for step in demand.steps}
     counted = [step for step in demand.steps if counts[step.name]]
     # Pods of one step that are not alike may be counted as steps of their own.
@@ -280,13 +286,13 @@ def _count_kept(
     unknown: Bound | None = None
     for step in counted:
         pods = step.pods if counts is None else counts[step.name]
-        job = step.of_job if counts is None else None
-        if job is not None:
+        if counts is None and step.of_job is not None:
             # Its pods stay until it is deleted, whatever else is deleted.
+            job = step.of_job.times(step.copies)
             sure += job.at_least if step.is_sure else 0
             before, before_most = before + job.kept[0], before_most + job.kept[1]
             if job.at_most is None:
-                why = f"failures of {step.name} that its podFailurePolicy ignores are not counted, and their pods stay"
+                why = f"how many pods {step.name} makes has no bound: not all failures are counted"
                 unknown = unknown or Bound("unknown", None, why, (step.name,))
             most += job.at_most or 0
             continue

@@ -41,14 +41,9 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
     made = run_objects(demand).get(scope.resource)
     said = stored.documents if stored is not None and (made is None or scope.hard) else ()
     if said and at_least > scope.hard:
-        yield _refused_for_ever(demand, scope, item, said)
+        yield _refused_for_ever(scope, item, said)
         return
-    if (
-        stored is not None
-        and max(at_least, ONE) + stored.kept > scope.hard
-        and stored.kept
-        and scope.verdict != "never"
-    ):
+    if stored is not None and scope.verdict == "may-queue" and stored.fill_with_history(scope.hard):
         yield _full_of_history(demand, scope, stored)
         return
     if said:
@@ -88,14 +83,9 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
         )
         return
     where = (
-        demand.where(scope.witness[0])
-        if scope.witness
-        else said[0].where
-        if said
-        else Where()
-        if made is not None
-        else where_of_claims(demand)
+        demand.where(scope.witness[0]) if scope.witness else Where() if made is not None else where_of_claims(demand)
     )
+    where = said[0].where if said else where
     left = max(scope.hard - scope.used, Quantity.zero)
     if scope.peak is None:
         text = f"{scope.resource}: the worst moment is unknown: {bound.because}"
@@ -139,47 +129,40 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
     )
 
 
-ONE: Final = Quantity.from_units(1)
-
-
 def _owners(said: Sequence[StoredObject]) -> str:
     return join_names(list(dict.fromkeys(each.owner for each in said)))
 
 
-def _refused_for_ever(demand: Demand, line: LimitLine, item: Manifest, said: Sequence[StoredObject]) -> Finding:
+def _refused_for_ever(line: LimitLine, item: Manifest, said: Sequence[StoredObject]) -> Finding:
     """An object that a quota never has room for: that of the document, or one that its controllers make."""
     own = [each for each in said if not each.by_controller]
-    count = sum(each.at_least for each in said)
-    if own:
-        text = f"{_owners(own)} can never be created"
+    what, count = "can never be created", ""
+    if not own:
+        made = sum(each.at_least for each in said)
+        what = f"never gets all that it needs: its controller makes {made} of {line.resource}"
     else:
-        text = f"{_owners(said)} never gets all that it needs: its controller makes {count} of {line.resource}"
-    text += f": quota {line.name} allows {line.hard}" + (f" of {line.resource}" if own else "")
-    hint = "run in another namespace, or have the quota raised; without it no pod is complete"
-    return Finding("GF805", text, item.at("spec", "hard"), hint)
+        count = f" of {line.resource}"
+    text = f"{_owners(own or said)} {what}: quota {line.name} allows {line.hard}{count}"
+    return Finding("GF805", text, item.at("spec", "hard"), "run in another namespace, or have the quota raised")
 
 
 def _full_of_history(demand: Demand, line: LimitLine, stored: StoredObjects) -> Finding:
     """Finished runs that are kept, and leave no room for another one."""
-    whose = _owners(stored.documents) if stored.documents else f"{demand.kind} {demand.name}"
-    text = f"{whose} keeps {stored.kept} of {line.resource} of runs that succeeded, and quota {line.name} allows "
-    text += f"{line.hard}: when so many are kept, no run starts any more, and nothing deletes them"
-    where = stored.documents[0].where if stored.documents else Where(demand.file)
+    text = f"{_owners(stored.documents) or f'{demand.kind} {demand.name}'} keeps {stored.kept} of {line.resource} of "
+    text += f"runs that succeeded, and quota {line.name} allows {line.hard}: then no run starts any more, and nothing "
+    text += "deletes them"
     word = "engines: {argo: {history: …}}" if demand.kind == "Pipeline" else "successfulJobsHistoryLimit"
+    where = stored.documents[0].where if stored.documents else Where(demand.file)
     return Finding("GF806", text, where, f"keep fewer of them ({word}), or have the quota raised")
 
 
 def _updates(line: LimitLine, said: Sequence[StoredObject]) -> Iterator[Finding]:
     """Old revisions are kept, so that an update needs more than the first start."""
-    more = sum(each.by_updates for each in said)
-    if more and line.used is not None and line.peak is not None and line.verdict == "always":
-        most = line.peak + Quantity.from_units(more)
-        if line.used + most > line.hard:
-            text = (
-                f"{_owners(said)} has {amount(line.peak)} of {line.resource} when it starts, and up to {amount(most)} "
-            )
-            text += f"after updates; quota {line.name} allows {amount(line.hard)}, and then refuses an update"
-            yield Finding("GF807", text, said[0].where, "lower revisionHistoryLimit, or have the quota raised", "note")
+    more = Quantity.from_units(sum(each.by_updates for each in said))
+    if more and line.peak is not None and line.verdict == "always" and line.peak + more > line.hard:
+        text = f"{_owners(said)} has {amount(line.peak)} of {line.resource} at first, and after updates up to "
+        text += f"{amount(line.peak + more)}; quota {line.name} allows {amount(line.hard)} and may refuse an update"
+        yield Finding("GF807", text, said[0].where, "lower revisionHistoryLimit, or have the quota raised", "note")
 
 
 def _cannot_finish(demand: Demand, line: LimitLine, at_least: Quantity) -> Finding:

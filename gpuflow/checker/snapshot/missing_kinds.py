@@ -9,7 +9,7 @@ quota in it, is read as a namespace without one.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from gpuflow.checker.nodes.node_info import GROUP_MAX
 from gpuflow.checker.quota.peak import MadeKind
@@ -32,22 +32,15 @@ WELL_KNOWN: Final = {
 }
 """Webhooks that are asked about every pod, and what they do with a pipeline's: nothing that holds it back."""
 OPERATORS: Final = {
-    "jobset-mutating-webhook-configuration": ("jobset.x-k8s.io",),
-    "jobset-validating-webhook-configuration": ("jobset.x-k8s.io",),
-    "lws-mutating-webhook-configuration": ("leaderworkerset.x-k8s.io",),
-    "lws-validating-webhook-configuration": ("leaderworkerset.x-k8s.io",),
-    "validator.trainer.kubeflow.org": ("trainer.kubeflow.org",),
-    "defaulter.trainer.kubeflow.org": ("trainer.kubeflow.org",),
-    "validator.training-operator.kubeflow.org": ("kubeflow.org",),
-    "katib.kubeflow.org": ("kubeflow.org",),
-    "volcano-admission-service-jobs-mutate": ("batch.volcano.sh",),
-    "volcano-admission-service-jobs-validate": ("batch.volcano.sh",),
-    "volcano-admission-service-podgroups-mutate": ("scheduling.volcano.sh",),
-    "volcano-admission-service-podgroups-validate": ("scheduling.volcano.sh",),
-    "kuberay-validating-webhook-configuration": ("ray.io",),
+    "jobset.x-k8s.io": ("jobset-mutating-webhook-configuration", "jobset-validating-webhook-configuration"),
+    "leaderworkerset.x-k8s.io": ("lws-mutating-webhook-configuration", "lws-validating-webhook-configuration"),
+    "trainer.kubeflow.org": ("defaulter.trainer.kubeflow.org", "validator.trainer.kubeflow.org"),
+    "kubeflow.org": ("validator.training-operator.kubeflow.org", "katib.kubeflow.org"),
+    "batch.volcano.sh": ("volcano-admission-service-jobs-mutate", "volcano-admission-service-jobs-validate"),
+    "scheduling.volcano.sh": tuple(f"volcano-admission-service-podgroups-{verb}" for verb in ("mutate", "validate")),
+    "ray.io": ("kuberay-validating-webhook-configuration",),
 }
-"""Webhooks of operators, and the groups of their own kinds: in these they refuse what breaks their rules, and nothing
-else. What they do to other kinds is not known."""
+"""By the group of its own kinds, the webhooks of an operator: there they refuse what breaks its rules, no more."""
 PASSES: Final = "gpuflow.dev/lets-pods-pass"
 """An annotation: the owner of the cluster says that this object holds no pod of a pipeline back."""
 LATER_LABELS: Final = (
@@ -156,7 +149,7 @@ class _Policies:
                 match = read_map(spec.get("matchConstraints"), "spec.matchConstraints")
                 return not self._concerns(match, "resourceRules") or not self._is_bound(item)
             hooks = read_maps(item.body.get("webhooks"), "webhooks")
-            own = OPERATORS.get(item.name, ())
+            own = [group for group, names in OPERATORS.items() if item.name in names]
             return bool(hooks) and not any(self._concerns(hook, "rules", own) for hook in hooks)
         except ValueError:  # what cannot be understood may do anything
             return False
@@ -199,39 +192,20 @@ class _Policies:
                 return False
         if rules is None:
             return True
-        named = [_MatchedKinds.of(rule) for rule in read_maps(hook.get(rules), rules)]
-        return any(rule.means(each) for rule in named for each in made)
+        return any(_means(rule, each) for rule in read_maps(hook.get(rules), rules) for each in made)
 
 
-class _MatchedKinds(NamedTuple):
-    """What a rule says.
+def _means(rule: Mapping[str, Any], made: MadeKind) -> bool:
+    """Whether a rule is about such an object when it is created; all that a pipeline makes is in a namespace.
 
     Mirrors k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules.Matcher, Kubernetes v1.36.3.
     """
-
-    operations: Collection[str]
-    groups: Collection[str]
-    resources: Collection[str]
-    scope: str | None
-
-    @classmethod
-    def of(cls, rule: Mapping[str, Any]) -> _MatchedKinds:
-        operations, groups, resources = (
-            read_texts(rule.get(field), field) for field in ("operations", "apiGroups", "resources")
-        )
-        if not (operations and groups and resources):
-            raise ValueError("a rule names operations, groups and resources")
-        return cls(operations, groups, resources, read_text(rule, "scope", "rule"))
-
-    def means(self, made: MadeKind) -> bool:
-        """Whether such an object is asked about when it is created; all that a pipeline makes is in a namespace."""
-        names = {"*", "*/*", made.resource, f"{made.resource}/*"}
-        return (
-            self.scope != "Cluster"
-            and not {"*", "CREATE"}.isdisjoint(self.operations)
-            and not {"*", made.group}.isdisjoint(self.groups)
-            and not names.isdisjoint(self.resources)
-        )
+    resources = {"*", "*/*", made.resource, f"{made.resource}/*"}
+    wanted = (("operations", {"*", "CREATE"}), ("apiGroups", {"*", made.group}), ("resources", resources))
+    named = [(read_texts(rule.get(field), field), words) for field, words in wanted]
+    if not all(names for names, _ in named):
+        raise ValueError("a rule names operations, groups and resources")
+    return rule.get("scope") != "Cluster" and all(words.intersection(names) for names, words in named)
 
 
 DEFAULT_ACCOUNT: Final = "default"

@@ -89,7 +89,7 @@ def _pods_in_all(spec: Part, completions: int | None, at_once: int) -> tuple[int
     if policy is not None and any(rule.text("action") == "Ignore" for rule in policy.need("rules").items()):
         most = None  # such failures are not counted
     few = completions is None or spec.at("successPolicy") is not None
-    return again, PodsOfJob(min(1, whole) if few else whole, most)
+    return again, PodsOfJob(min(1, whole) if few else whole, most, max(whole, 1))
 
 
 def _policy(spec: Part) -> None:
@@ -103,29 +103,22 @@ def job(thing: Object) -> Demand | PassiveObject:
     return _demand(thing, thing.spec, thing.root.at("metadata"))
 
 
-def _with_history(one: PodsOfJob, history: tuple[int, int]) -> PodsOfJob:
-    """The same with the pods of the Jobs that a CronJob keeps."""
-    good, most = history
-    return one._replace(kept=(good * one.at_least, most * (one.at_most or one.at_least)))
-
-
 def _demand(
-    thing: Object,
-    spec: Part,
-    metadata: Part | None,
-    overlap: Overlap | None = None,
-    history: tuple[int, int] | None = None,
+    thing: Object, spec: Part, metadata: Part | None, overlap: Overlap | None = None, history: tuple[int, int] = (0, 0)
 ) -> Demand | PassiveObject:
+    """`history`: how many Jobs of earlier runs are kept, with their pods."""
     owner = thing.owner_by(metadata)
     annotations = {} if metadata is None else metadata.labels("annotations")
     queued = owner.is_queued
     pods = job_pods(spec, owner)
     only = suspended_reason(spec, queued)
-    run = Run(of_job=pods.in_all if history is None else _with_history(pods.in_all, history))
     where = spec.need("template").key_where
     # Kueue admits a Job with all of its parallel pods or not at all, unless it is told that fewer will do.
     whole = queued and MIN_PARALLELISM not in annotations
-    if pods.at_once and (whole or pods.wait_for_each_other):
+    gang, one = whole or pods.wait_for_each_other, pods.in_all
+    kept = (history[0] * one.at_least, history[1] * (one.at_most or 0))
+    run = Run(one._replace(kept=kept, copies=1 if gang else one.copies))
+    if pods.at_once and gang:
         run.add_gang(thing.name, [("main", pods.at_once, pods.pod)], where, tries=pods.tries)
     elif pods.at_once:
         copies = pods.at_once if pods.completions is None else pods.completions

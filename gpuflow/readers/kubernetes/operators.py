@@ -122,12 +122,8 @@ def runtime_of(thing: Object) -> Document | None:
     return beside or thing.library.find(kind, name)
 
 
-def trains_with(job_set: Part) -> list[Part]:
-    """The replicatedJobs of a runtime that train: Trainer makes one Job of each."""
-    return [each for each in job_set.items_at("replicatedJobs") if _trains(each)]
-
-
-def _trains(job: Part) -> bool:
+def trains(job: Part) -> bool:
+    """Whether a replicatedJob of a runtime trains: Trainer makes one Job of it."""
     metadata = job.need("template").at("metadata")
     return metadata is not None and metadata.labels().get(ANCESTOR) == "trainer"
 
@@ -145,22 +141,22 @@ def _apply_train_job(job: ReplicatedJob, thing: Object, runtime: Part) -> Replic
     trainer = thing.spec.at("trainer")
     policy = runtime.at("mlPolicy")
     mpi = None if policy is None else policy.at("mpi")
-    trains = _trains(job.part)
+    trained = trains(job.part)
     also = mpi is not None and mpi.flag("runLauncherAsNode")
     count = job.part.need("template", "spec").count("parallelism", 1)
-    if trains and policy is not None:
+    if trained and policy is not None:
         count = policy.count("numNodes", 1)
     if trainer is not None and trainer.at("numNodes") is not None:
         nodes = trainer.count("numNodes", 1)
-        if mpi is None and trains:
+        if mpi is None and trained:
             count = nodes
         elif mpi is not None and job.name == NODE:
             count = max(nodes - 1, 1) if also else nodes
     pod = _apply_patches(job, thing)
     resources = None if trainer is None else trainer.at("resourcesPerNode")
-    if resources is not None and (trains or (also and job.name == NODE)):
+    if resources is not None and (trained or (also and job.name == NODE)):
         pod = _with_resources(pod, resources)
-    replicas = 1 if trains else job.part.count("replicas", 1)
+    replicas = 1 if trained else job.part.count("replicas", 1)
     return job._replace(pods=replicas * max(count, 1), pod=pod)
 
 
