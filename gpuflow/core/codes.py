@@ -9,6 +9,7 @@
 | GF500s | what the cluster will say to a pipeline           |
 | GF600s | what documents and artifacts give away            |
 | GF700s | documents of other tools                          |
+| GF800s | objects of a document, before their pods          |
 | GF900s | the command line and its environment              |
 
 A code never changes its meaning, and a retired code is never reused.
@@ -382,6 +383,10 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     # What the files of a check bring beside the workloads.
     ("GF800", "An object behind the one that needs it", "kubectl apply creates objects in the order of the file. A pod is refused whose service account, priority class or runtime class is not there yet, and everything whose namespace is not there. Controllers try again, so that the pods of a Job or a Deployment come a moment later; a pod of the file itself does not.", "Write the object before what needs it, or apply the file twice. Helm and Argo CD sort by kind."),
     ("GF801", "The files bring an object twice", "Two documents of the files have the same kind, namespace and name. kubectl apply creates the first and changes it into the last, which is what the check counts; Helm and Argo CD refuse them or warn.", "Keep one of them. Documents for several environments are checked one environment at a time."),
+    # The objects of a document, before their pods.
+    ("GF805", "An object that a quota never has room for", "A quota counts objects, such as count/jobs.batch or services, and allows fewer of them than the document is, or than its controllers make of it. The API server refuses the object, or its controller is refused again and again.", "Use another namespace, or have the quota raised."),
+    ("GF806", "Kept history fills a quota", "Finished runs of a schedule are kept: of a CronJob three Jobs that succeeded and one that failed, when it does not say otherwise. A quota that has no room for these and one more refuses the next run, and nothing deletes the kept ones.", "Keep fewer (successfulJobsHistoryLimit, failedJobsHistoryLimit), or have the quota raised."),
+    ("GF807", "An update stores more than the first start", "Each update of a Deployment makes another ReplicaSet, of a StatefulSet or DaemonSet another ControllerRevision, and old ones are kept for a way back. The first start fits into the quota, later updates may not.", "Lower revisionHistoryLimit, or have the quota raised."),
     # The command line and its environment.
     ("GF901", "A package is missing", "Each engine's SDK is an optional extra, because the SDKs conflict with each other.", "Run the install command shown."),
     ("GF902", "Not a command", "gpuflow has no such command.", "gpuflow --help"),

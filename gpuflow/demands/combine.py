@@ -18,6 +18,7 @@ from gpuflow.demands.model import (
     Source,
     StepDemand,
 )
+from gpuflow.demands.stored import StoredObject
 from gpuflow.engines import NO_ENGINE
 from gpuflow.graph import Dag, Loop, Tree, rename
 from gpuflow.quantity import Quantity
@@ -42,6 +43,7 @@ def combine_demands(pipelines: Sequence[tuple[Demand, int, str]]) -> Demand:
         Dag({part.name: part.graph() for part in parts}),
         engine=engines.pop() if len(engines) == 1 else NO_ENGINE,
         claims=tuple(claim for part in parts for claim in part.claims()),
+        stored=tuple(stored for part in parts for stored in part.stored()),
         driver=drivers[0].demand.driver if drivers else None,
         driver_pods=sum((part.drivers() for part in drivers), DriverPods()) if drivers else None,
         keeps_pods=kept.pop() if len(kept) == 1 else "unknown",
@@ -114,6 +116,16 @@ class _Part:
                 number = f"-{run + 1}" if self.runs > 1 else ""
                 namespace = claim.namespace or self.demand.namespace
                 yield replace(claim, name=f"{self.full_name(claim.name)}{number}", namespace=namespace)
+
+    def stored(self) -> Iterator[StoredObject]:
+        """Of each run. Others may be gone when it starts, so that only what serves all runs is there for sure."""
+        for each in self.demand.stored:
+            times = self.runs if each.per_run else 1
+            most = None if each.at_most is None else each.at_most * times
+            least = 0 if each.per_run else each.at_least
+            why = each.because or "runs side by side may end one after the other"
+            namespace = each.namespace or self.demand.namespace
+            yield replace(each, at_least=least, at_most=most, because=why, namespace=namespace)
 
     def later(self) -> Iterator[LaterAttempts]:
         for each in self.demand.later:

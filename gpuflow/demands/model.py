@@ -15,11 +15,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from gpuflow.catalog import Offer
 from gpuflow.core.errors import Finding, Where
 from gpuflow.demands.peaks import ALIASES, Amounts, Bound, Usage, amounts_of, peaks_of
+from gpuflow.demands.stored import StoredObject
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.kubernetes.admission.usage import usage_of_claim
 from gpuflow.kubernetes.labels import QUEUE_LABEL
@@ -122,6 +123,25 @@ LAUNCHER: Final = "launcher"
 """The pod set of the one pod that looks after a gang."""
 
 
+class PodsOfJob(NamedTuple):
+    """The pods of a Job, which stay until it is deleted: all that it makes, and those of earlier runs."""
+
+    at_least: int
+    """Of one run that succeeds."""
+    at_most: int | None
+    """Of one run, with those that failed; None: nothing bounds them."""
+    copies: int = 1
+    """Of the step, of which there may be more: then there are more Jobs."""
+    kept: tuple[int, int] = (0, 0)
+    """Of earlier runs: when each of them succeeded, and at most."""
+
+    def times(self, copies: int | None) -> PodsOfJob:
+        """Those of so many copies."""
+        jobs = (copies or 0) // self.copies
+        most = None if self.at_most is None or copies is None else self.at_most * jobs
+        return PodsOfJob(self.at_least * jobs, most, copies or 0, (self.kept[0] * jobs, self.kept[1] * jobs))
+
+
 @dataclass(frozen=True)
 class StepDemand:
     """One step: the pods of one copy of it, which live together, and how many copies there are."""
@@ -150,6 +170,8 @@ class StepDemand:
     """How much one copy puts into existing claims, by their names, as far as the sizes of files are said."""
     namespace: str | None = None
     """The namespace of its pods, where they do not go to that of the run."""
+    of_job: PodsOfJob | None = None
+    """What the controller of a Job makes in all; `tries` is then what one pod may take at most."""
 
     def __post_init__(self) -> None:
         if not self.pod_sets:
@@ -377,6 +399,8 @@ class Demand:
     """Why peaks may never be reached though no step says so: locks, or a limit that is only bounded here."""
     namespace: str | None = None
     """The namespace that the document names; None: whoever runs it says so."""
+    stored: tuple[StoredObject, ...] = ()
+    """What the document and its controllers store beside pods and claims, where the engine's facts do not say it."""
     source: Source | None = field(default=None, compare=False)
     pipeline: OwnPipeline | None = field(default=None, compare=False)
 
@@ -477,6 +501,7 @@ class Demand:
             steps=steps,
             graph=_with_pods_of(self.graph, names),
             claims=claims,
+            stored=tuple(each for each in self.stored if (each.namespace or home) == namespace),
             later=tuple(each for each in later if each.pod_sets),
         )
         return part if namespace == home else replace(part, engine="none", runs_on={}, driver=None, driver_pods=None)

@@ -37,6 +37,7 @@ from gpuflow.demands.model import (
     usage_beyond,
 )
 from gpuflow.demands.planned_pipeline import PlannedPipeline
+from gpuflow.demands.stored import HISTORY, StoredObject
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, reachable
 from gpuflow.kubernetes.labels import LEADER, WORKERS
@@ -204,10 +205,32 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         engine_settings=settings_of(parts, engine),
         pods_collected=pods_collected(pipeline, parts, engine),
         unseen=tuple(_other_queues(plan)),
+        stored=tuple(_stored(pipeline, facts)),
         places=plan.where if not alert else partial(_place, plan),
         source=own_pipeline,
         pipeline=own_pipeline,
     )
+
+
+def _stored(pipeline: Pipeline, facts: EngineFacts) -> Iterator[StoredObject]:
+    """The artifact itself, and the runs of a schedule that are kept."""
+    key = facts.scheduled_by if pipeline.schedule is not None else facts.started_from
+    if key is None:
+        return
+    owner, where = f"pipeline {pipeline.name}", pipeline.where("schedule")
+    resource, _, group = key.removeprefix("count/").partition(".")
+    if pipeline.schedule is None:
+        why = "it is compiled to a WorkflowTemplate, unless --as names another kind"
+        yield StoredObject(resource, group, 0, 1, why, owner=owner)
+        return
+    yield StoredObject(resource, group, by_controller=False, per_run=False, owner=owner, where=where)
+    said = getattr(_engine_options(pipeline.engines, facts.name), "history", None)
+    good, bad = HISTORY if said is None else (said.successful, said.failed)
+    good, bad = (default if each is None else each for each, default in zip((good, bad), HISTORY, strict=True))
+    for made in facts.objects_per_run:
+        if made.per == "run":
+            resource, _, group = made.quota_key.removeprefix("count/").partition(".")
+            yield StoredObject(resource, group, 0, 0, kept=(good, good + bad), owner=owner, where=where)
 
 
 def _rebuild(demand: Demand, before: PlannedPipeline, after: Plan) -> Demand:

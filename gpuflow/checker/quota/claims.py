@@ -121,6 +121,12 @@ def _with_kept_pods(demand: Demand, live: Bound, charges: Mapping[str, Usage], k
             continue
         if step.copies is None:
             return Bound("unknown", None, f"how many copies {step.name} has is only known in the run", (step.name,))
+        if step.of_job is not None:
+            job = step.of_job.times(step.copies)
+            if job.at_most is None:
+                return Bound("unknown", None, f"how many pods {step.name} makes has no bound", (step.name,))
+            total = total + amount * (job.at_most + job.kept[1])
+            continue
         total = total + amount * (step.copies * (step.tries - 1 if collected else step.tries))
     if not collected:
         because = "the claim of an ephemeral volume is deleted with its pod, and finished pods may be kept"

@@ -24,10 +24,12 @@ from gpuflow.core.work_budget import may_advise
 from gpuflow.demands import ALIASES, Bound, Demand, StepDemand, peaks_of
 from gpuflow.demands.model import LAUNCHER, KeptPods, largest_usage, sum_usages
 from gpuflow.demands.peaks import Usage, tree_of
+from gpuflow.demands.stored import StoredObject
 from gpuflow.engines import NO_ENGINE, RunObject, facts_of
 from gpuflow.graph import safe_parallel
 from gpuflow.kubernetes.admission.decision import Admission
 from gpuflow.kubernetes.admission.quota import Quota
+from gpuflow.kubernetes.admission.usage import claims_of_pod
 from gpuflow.kubernetes.labels import LEADER, MADE_BY, QUEUE_LABEL, QUEUED_BY, WORKERS
 from gpuflow.quantity import Quantity
 from gpuflow.runtime.gangs.kinds import WORDS, GangKind, kind_of_integration
@@ -48,6 +50,17 @@ class StoredObjects(NamedTuple):
 
     bound: Bound
     at_least: Quantity = Quantity.zero
+    once: Quantity = Quantity.zero
+    """Those that serve all runs; they are among the least, and not in the bound."""
+    kept: Quantity = Quantity.zero
+    """Those of earlier runs that stay when each of them succeeded; and at most:"""
+    most_kept: Quantity = Quantity.zero
+    documents: tuple[StoredObject, ...] = ()
+    """Those of them that a document says."""
+
+    def fill_with_history(self, hard: Quantity) -> bool:
+        """Whether those that are kept leave no room for another run, ever."""
+        return bool(self.kept) and self.kept + max(self.at_least, Quantity.from_units(1)) > hard
 
 
 def kept_pods(demand: Demand) -> KeptPods:
@@ -106,12 +119,65 @@ def stored_objects(
             stored = _gang_objects(demand, key)
             if stored is not None:
                 found[key] = stored
+            found[key] = _with_documents(demand, key, found.get(key))
     return {key: each for key, each in found.items() if each is not None}
+
+
+def _with_documents(demand: Demand, key: str, before: StoredObjects | None) -> StoredObjects | None:
+    """The same with what documents say that they and their controllers store."""
+    said = tuple(each for each in demand.stored if key in each.keys)
+    if not said:
+        return before
+    runs = [each for each in said if each.per_run]
+    parts = [(each.at_least, each.at_most, each.because) for each in runs]
+    if before is not None:
+        value, reached = before.bound.value, before.bound.reached or Quantity.zero
+        sure = value if value is not None and before.bound.bound == "exact" else reached
+        parts.append((sure.value, None if value is None else value.value, before.bound.because or ""))
+    least = Quantity.from_units(sum(each for each, _, _ in parts))
+    most = Quantity.from_units(sum(each or 0 for _, each, _ in parts))
+    because = next((why for each, least_of_it, why in parts if each != least_of_it), None)
+    bound = Bound("exact", most) if least == most else Bound("at-most", most, because, (), least)
+    if any(each is None for _, each, _ in parts):
+        bound = Bound("unknown", None, next(why for _, each, why in parts if each is None))
+    there = Quantity.from_units(sum(each.at_least for each in said))
+    once = Quantity.from_units(sum(each.at_least for each in said if not each.per_run))
+    good, bad = (Quantity.from_units(sum(each.kept[index] for each in said)) for index in (0, 1))
+    at_least = there if before is None else there + before.at_least
+    return StoredObjects(bound, at_least, once, good, bad, said)
+
+
+class MadeKind(NamedTuple):
+    """A kind of which objects are made, as rules of webhooks and policies name it."""
+
+    group: str
+    resource: str
+    labels: Mapping[str, str] | None = None
+    """None: not known."""
+
+
+def made_kinds(demand: Demand) -> list[MadeKind]:
+    """What the API server is asked to create beside pods: by the document, its controllers, the engine, a launcher."""
+    found = [MadeKind(each.group, each.resource, each.labels) for each in demand.stored if "." not in each.resource]
+    keys = set(run_objects(demand))
+    for kind in map(_kind_of, demand.steps):
+        keys |= {key for key in (_kind_key(kind), JOBS, *SERVICES, *kind.beside) if _gang_objects(demand, key)}
+    specs = [each.pod["spec"] for step in demand.steps for each in step.pod_sets]
+    if demand.claims or any(claims_of_pod(spec) for spec in specs):
+        keys.add("count/persistentvolumeclaims")
+    if any(each.get("resourceClaimTemplateName") for spec in specs for each in spec.get("resourceClaims") or ()):
+        keys.add("count/resourceclaims.resource.k8s.io")
+    if any(QUEUE_LABEL in step.pod["metadata"].get("labels", {}) for step in demand.steps):
+        keys.add(COUNTED_WORKLOADS)
+    names = (key.removeprefix("count/").partition(".") for key in sorted(keys))
+    return [*found, *(MadeKind(group, resource) for resource, _, group in names)]
 
 
 def _gang_objects(demand: Demand, key: str) -> StoredObjects | None:
     """JobSets, or what else gangs are, and what each of them makes. A launcher leaves them all; an operator of the
-    engine's keeps those that failed."""
+    engine's keeps those that failed. Documents that no engine runs say theirs themselves."""
+    if demand.by_itself:
+        return None
     counts = {step.name: _object_count(step, key) for step in demand.steps}
     counted = [step for step in demand.steps if counts[step.name]]
     # Pods of one step that are not alike may be counted as steps of their own.
@@ -216,10 +282,20 @@ def _count_kept(
     counts: Mapping[str, int] | None = None,
 ) -> StoredObjects | None:
     """All that a run leaves behind, and all that it surely does. `counts`: of each step, where it is not its pods."""
-    most = least = 0
+    most = least = sure = before = before_most = 0
     unknown: Bound | None = None
     for step in counted:
         pods = step.pods if counts is None else counts[step.name]
+        if counts is None and step.of_job is not None:
+            # Its pods stay until it is deleted, whatever else is deleted.
+            job = step.of_job.times(step.copies)
+            sure += job.at_least if step.is_sure else 0
+            before, before_most = before + job.kept[0], before_most + job.kept[1]
+            if job.at_most is None:
+                why = f"how many pods {step.name} makes has no bound: not all failures are counted"
+                unknown = unknown or Bound("unknown", None, why, (step.name,))
+            most += job.at_most or 0
+            continue
         least += pods * (step.copies or 0) if step.is_sure else 0
         if step.copies is None:
             why = f"how many pods {step.name} leaves behind is only known when it has run"
@@ -235,14 +311,11 @@ def _count_kept(
         else:
             most += drivers.at_most
     # Where finished pods do not surely stay, each may be deleted before the next is made.
-    at_least = Quantity.from_units(min(least, 1) if kept == "unknown" else least)
-    if unknown is not None:
-        return StoredObjects(unknown, at_least)
-    if not most:
+    at_least = Quantity.from_units(sure + (min(least, 1) if kept == "unknown" else least))
+    bound = unknown or Bound("at-most", Quantity.from_units(most), WHY_EVERY_TRY, tuple(step.name for step in counted))
+    if unknown is None and not most:
         return None
-    return StoredObjects(
-        Bound("at-most", Quantity.from_units(most), WHY_EVERY_TRY, tuple(step.name for step in counted)), at_least
-    )
+    return StoredObjects(bound, at_least, kept=Quantity.from_units(before), most_kept=Quantity.from_units(before_most))
 
 
 Charges = Mapping[str, Mapping[str, Quantity]]
@@ -256,6 +329,8 @@ class QuotaLine(NamedTuple):
     bound: Bound
     item: Manifest
     at_least: Quantity
+    stored: StoredObjects | None = None
+    """Of a key that counts what is stored."""
 
 
 def limit_lines(
@@ -281,17 +356,18 @@ def limit_lines(
         stored = stored_objects(demand, own.charges, own.before, quota, own.peaks.get(COUNTED_PODS), default_queue)
         peaks |= {key: each.bound for key, each in stored.items() if key in quota.hard}
         for key in sorted(quota.hard):
-            bound = peaks.get(_demand_key(key))
-            if bound is not None and (bound.value is None or bound.value):
+            bound, left = peaks.get(_demand_key(key)), stored.get(key)
+            kept = left is not None and bool(left.once + left.most_kept)
+            if bound is not None and (bound.value is None or bound.value or kept):
                 # A gang runs whole or not at all, and a run needs all its claims.
                 wholes = (charge.get(_demand_key(key), Quantity.zero) for charge in own.distinct)
                 volumes = (charge.get(key, Quantity.zero) for charge in mounted.values())
                 together = claims.get(key, Quantity.zero) + max((Quantity.zero, *volumes))
                 alone = max(*wholes, together, Quantity.zero)
                 tree = None if key in claims or key in held else own.tree
-                least = stored[key].at_least if key in stored else Quantity.zero
+                least = left.at_least if left is not None else Quantity.zero
                 smallest = None if key in made and made[key].per == "run" else max(alone, least)
-                yield QuotaLine(_limit_line(quota, key, bound, tree, runs, smallest), bound, item, least)
+                yield QuotaLine(_limit_line(quota, key, bound, tree, runs, smallest, left), bound, item, least, left)
 
 
 def _with_claims(held: Bound | None, claimed: Quantity | None) -> Bound:
@@ -356,10 +432,14 @@ def charge_of(answer: Admission, quota: Quota) -> dict[str, Quantity]:
     return {key: Quantity(value) for key, value in (totals or {}).items() if key in quota.hard}
 
 
-def _limit_line(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alone: Quantity | None) -> LimitLine:
+def _limit_line(
+    quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alone: Quantity | None, left: StoredObjects | None
+) -> LimitLine:
     """One line; `alone` is what it must hold at least, None for an object of the engine's own."""
     hard, used = quota.hard[key], quota.used.get(key)
-    peak = None if bound.value is None else bound.value * runs
+    most, least = (left.once + left.most_kept, left.once + left.kept) if left is not None else (Quantity.zero,) * 2
+    peak = None if bound.value is None else bound.value * runs + most
+    reached = bound.value if bound.reached is None else bound.reached
     verdict: Verdict
     if (not hard) if alone is None else alone > hard:
         verdict = "never"
@@ -369,9 +449,11 @@ def _limit_line(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alon
         verdict = "always"
     else:
         # Of a bound that is above what is free, only what is reached can show that a step may wait.
-        verdict = "may-queue" if bound.reached is None or used + bound.reached * runs > hard else "unknown"
+        sure = used if reached is None else used + reached * runs + least
+        perhaps = bound.reached is None and most == least
+        verdict = "may-queue" if perhaps or sure > hard else "unknown"
     safe = None
-    asks = verdict != "always" and runs == 1 and may_advise()
+    asks = verdict != "always" and runs == 1 and not (left and left.documents) and may_advise()
     if asks and used is not None and tree is not None and not key.startswith("count/"):
         safe = safe_parallel(tree, _demand_key(key), (hard - used).milli)
     return LimitLine("ResourceQuota", quota.name, key, verdict, used, hard, peak, bound.witness, safe)

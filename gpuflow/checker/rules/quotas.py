@@ -7,19 +7,20 @@ modeled here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpuflow.checker.question import Question, check_rule
 from gpuflow.checker.quota.claims import where_of_claims
 from gpuflow.checker.quota.namespace import StepAdmission
-from gpuflow.checker.quota.peak import COUNTED_PODS, COUNTED_WORKLOADS, QuotaLine, run_objects
+from gpuflow.checker.quota.peak import COUNTED_PODS, COUNTED_WORKLOADS, QuotaLine, StoredObjects, run_objects
 from gpuflow.checker.report import LimitLine, amount, asking_clause, bounding_hint, waiting_note
 from gpuflow.checker.rules.pods import asked_resources
-from gpuflow.cluster import Cluster
+from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import nearest_word
 from gpuflow.core.errors import Finding, Problem, Where, join_names, list_names, warning
 from gpuflow.demands import Demand
+from gpuflow.demands.stored import StoredObject
 from gpuflow.engines import facts_of
 from gpuflow.kubernetes.admission.quota import QuotaExceeded, UsageUnknown
 from gpuflow.kubernetes.admission.usage import COMPUTE, is_tracked_for_pods
@@ -27,7 +28,7 @@ from gpuflow.kubernetes.resources import read_map, read_maps
 from gpuflow.quantity import Quantity
 
 
-@check_rule("GF501", "GF509", "GF512", "GF514", "GF576")
+@check_rule("GF501", "GF509", "GF512", "GF514", "GF576", "GF805", "GF806", "GF807")
 def quota_lines(q: Question) -> Iterator[Finding]:
     """Why lines of the quotas are not *always*; the verdict is that of each line."""
     return (finding for line in q.quota_lines for finding in _line_findings(q, line))
@@ -35,9 +36,18 @@ def quota_lines(q: Question) -> Iterator[Finding]:
 
 def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
     """Why a line is not *always*, with the server's own words where a single pod already meets them."""
-    scope, bound, item, at_least = line
+    scope, bound, item, at_least, stored = line
     demand = q.demand
     made = run_objects(demand).get(scope.resource)
+    said = stored.documents if stored is not None and (made is None or scope.hard) else ()
+    if said and at_least > scope.hard:
+        yield _refused_for_ever(scope, item, said)
+        return
+    if stored is not None and scope.verdict == "may-queue" and stored.fill_with_history(scope.hard):
+        yield _full_of_history(demand, scope, stored)
+        return
+    if said:
+        yield from _updates(scope, said)
     if at_least > scope.hard and (scope.hard or scope.resource != COUNTED_PODS):
         yield _cannot_finish(demand, scope, at_least)
         return
@@ -75,12 +85,19 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
     where = (
         demand.where(scope.witness[0]) if scope.witness else Where() if made is not None else where_of_claims(demand)
     )
+    where = said[0].where if said else where
     left = max(scope.hard - scope.used, Quantity.zero)
     if scope.peak is None:
         text = f"{scope.resource}: the worst moment is unknown: {bound.because}"
         yield warning(
             "GF514", text, where, bounding_hint(demand, f'"{bound.witness[0]}"' if bound.witness else "the fan-out")
         )
+        return
+    if scope.verdict == "unknown" and said:
+        most = f"{_owners(said)} may store up to {amount(scope.peak)} of {scope.resource}"
+        why = bound.because or "a run that failed is kept beside those that succeeded"
+        text = f"{most}; quota {scope.name} leaves {amount(left)} of {amount(scope.hard)}: {why}"
+        yield warning("GF514", text, where, "have the quota raised to the most that there may be")
         return
     if scope.verdict == "unknown" and bound.reached is not None:
         hint = "give the pipeline a parallel cap, or a quota for the most that it may hold"
@@ -96,6 +113,10 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
         together = "the claims of the run ask" if made is None else f"the run's own {made.kind} asks"
     left_behind = scope.resource in (COUNTED_PODS, COUNTED_WORKLOADS) or (made is not None and made.per == "pod")
     hint = waiting_note(demand, "objects" if left_behind else "quota", scope.witness)
+    if said:
+        together = f"{_owners(said)} asks"
+        applied = "kubectl apply does not ask again: apply it when there is room"
+        hint = "its controller asks again until there is room" if all(each.by_controller for each in said) else applied
     if made is not None and made.per == "run":
         hint = f"nothing asks again: while old ones are kept, no run starts; delete some {made.kind}s first"
     most = amount(scope.peak) if bound.reached is None else f"up to {amount(scope.peak)}"
@@ -106,6 +127,42 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
         hint,
         kubernetes=words,
     )
+
+
+def _owners(said: Sequence[StoredObject]) -> str:
+    return join_names(list(dict.fromkeys(each.owner for each in said)))
+
+
+def _refused_for_ever(line: LimitLine, item: Manifest, said: Sequence[StoredObject]) -> Finding:
+    """An object that a quota never has room for: that of the document, or one that its controllers make."""
+    own = [each for each in said if not each.by_controller]
+    what, count = "can never be created", ""
+    if not own:
+        made = sum(each.at_least for each in said)
+        what = f"never gets all that it needs: its controller makes {made} of {line.resource}"
+    else:
+        count = f" of {line.resource}"
+    text = f"{_owners(own or said)} {what}: quota {line.name} allows {line.hard}{count}"
+    return Finding("GF805", text, item.at("spec", "hard"), "run in another namespace, or have the quota raised")
+
+
+def _full_of_history(demand: Demand, line: LimitLine, stored: StoredObjects) -> Finding:
+    """Finished runs that are kept, and leave no room for another one."""
+    text = f"{_owners(stored.documents) or f'{demand.kind} {demand.name}'} keeps {stored.kept} of {line.resource} of "
+    text += f"runs that succeeded, and quota {line.name} allows {line.hard}: then no run starts any more, and nothing "
+    text += "deletes them"
+    word = "engines: {argo: {history: …}}" if demand.kind == "Pipeline" else "successfulJobsHistoryLimit"
+    where = stored.documents[0].where if stored.documents else Where(demand.file)
+    return Finding("GF806", text, where, f"keep fewer of them ({word}), or have the quota raised")
+
+
+def _updates(line: LimitLine, said: Sequence[StoredObject]) -> Iterator[Finding]:
+    """Old revisions are kept, so that an update needs more than the first start."""
+    more = Quantity.from_units(sum(each.by_updates for each in said))
+    if more and line.peak is not None and line.verdict == "always" and line.peak + more > line.hard:
+        text = f"{_owners(said)} has {amount(line.peak)} of {line.resource} at first, and after updates up to "
+        text += f"{amount(line.peak + more)}; quota {line.name} allows {amount(line.hard)} and may refuse an update"
+        yield Finding("GF807", text, said[0].where, "lower revisionHistoryLimit, or have the quota raised", "note")
 
 
 def _cannot_finish(demand: Demand, line: LimitLine, at_least: Quantity) -> Finding:

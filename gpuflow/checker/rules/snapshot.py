@@ -16,6 +16,7 @@ from gpuflow.checker.kueue.snapshot import cyclic_cohorts
 from gpuflow.checker.nodes.node_info import GROUP_MAX
 from gpuflow.checker.nodes.pod_affinity import PodAffinityTerm, affinity_of
 from gpuflow.checker.question import Question, check_rule
+from gpuflow.checker.quota.peak import MadeKind, made_kinds
 from gpuflow.checker.rules.pods import asked_resources
 from gpuflow.checker.snapshot import missing_kinds
 from gpuflow.cluster import Cluster, Manifest, fields
@@ -348,12 +349,13 @@ def _related_queues(q: Question) -> set[str]:
 @check_rule("GF531", verdict="unknown")
 def unmodeled_objects(q: Question) -> Iterator[Problem]:
     """Objects that may refuse or delay a pod unseen."""
-    pods: list[dict[str, str]] = [one.step.pod["metadata"].get("labels", {}) for one in q.admissions]
+    pods: list[Mapping[str, str] | None] = [one.step.pod["metadata"].get("labels", {}) for one in q.admissions]
     if q.demand.driver is not None:
         pods.append({})  # its drivers
+    made = [*(MadeKind("", "pods", each) for each in pods or (None,)), *made_kinds(q.demand)]
     # Where nodes are shown, devices that stand for extended resources are judged.
     resources = () if q.cluster.of("Node") else asked_resources(q)
-    kinds = missing_kinds.unmodeled_kinds(q.cluster, q.namespace, pods, resources)
+    kinds = missing_kinds.unmodeled_kinds(q.cluster, q.namespace, made, resources)
     if kinds:
         brought = (item.where for item in q.cluster.given if {item.title, f"{item.title} {item.name}"} & {*kinds})
         yield Problem(

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from gpuflow.checker.nodes.node_info import GROUP_MAX
+from gpuflow.checker.quota.peak import MadeKind
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import HARMLESS, NATIVE
 from gpuflow.demands import Demand
@@ -30,6 +31,16 @@ WELL_KNOWN: Final = {
     "pod-ready.config.common-webhooks.networking.gke.io": "GKE: adds a readiness gate to pods behind a load balancer",
 }
 """Webhooks that are asked about every pod, and what they do with a pipeline's: nothing that holds it back."""
+OPERATORS: Final = {
+    "jobset.x-k8s.io": ("jobset-mutating-webhook-configuration", "jobset-validating-webhook-configuration"),
+    "leaderworkerset.x-k8s.io": ("lws-mutating-webhook-configuration", "lws-validating-webhook-configuration"),
+    "trainer.kubeflow.org": ("defaulter.trainer.kubeflow.org", "validator.trainer.kubeflow.org"),
+    "kubeflow.org": ("validator.training-operator.kubeflow.org", "katib.kubeflow.org"),
+    "batch.volcano.sh": ("volcano-admission-service-jobs-mutate", "volcano-admission-service-jobs-validate"),
+    "scheduling.volcano.sh": tuple(f"volcano-admission-service-podgroups-{verb}" for verb in ("mutate", "validate")),
+    "ray.io": ("kuberay-validating-webhook-configuration",),
+}
+"""By the group of its own kinds, the webhooks of an operator: there they refuse what breaks its rules, no more."""
 PASSES: Final = "gpuflow.dev/lets-pods-pass"
 """An annotation: the owner of the cluster says that this object holds no pod of a pipeline back."""
 LATER_LABELS: Final = (
@@ -54,14 +65,14 @@ IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 
 
 def unmodeled_kinds(
-    cluster: Cluster, namespace: str, pods: Sequence[Mapping[str, str]], resources: Collection[str] = ()
+    cluster: Cluster, namespace: str, made: Sequence[MadeKind], resources: Collection[str] = ()
 ) -> list[str]:
-    """The kinds, each once, of the objects that may refuse or delay a pod of the namespace unseen.
+    """The kinds, each once, of the objects that may refuse or delay a pod of the namespace unseen, or what makes it.
 
-    `pods` are the labels of each of them, `resources` the extended resources that they ask for. Webhooks and policies
-    are called by their names: which of them it is decides what to do.
+    `made` is what the API server is asked to create, `resources` the extended resources that the pods ask for. Webhooks
+    and policies are called by their names: which of them it is decides what to do.
     """
-    policies = _Policies(cluster, namespace_labels(cluster, namespace), pods)
+    policies = _Policies(cluster, namespace_labels(cluster, namespace), made)
     passed = HARMLESS | NODE_MAKERS | (NATIVE if _shows_daemons(cluster) else NATIVE - {DAEMONS})
     found = (
         f"{item.title} {item.name}" if item.group == ADMISSION else item.title
@@ -114,13 +125,14 @@ def namespace_labels(cluster: Cluster, namespace: str) -> dict[str, str] | None:
 
 
 class _Policies:
-    """The webhooks and admission policies of a cluster, asked about pods by the labels of each and of the namespace
-    (`None` when the snapshot does not say)."""
+    """The webhooks and admission policies of a cluster, asked about pods and what makes them by the labels of each and
+    of the namespace (`None` when the snapshot does not say).
 
-    def __init__(
-        self, cluster: Cluster, namespace: Mapping[str, str] | None, pods: Sequence[Mapping[str, str]]
-    ) -> None:
-        self.cluster, self.namespace, self.pods = cluster, namespace, pods
+    Only creating counts. The versions of a rule do not: matchPolicy, when nothing is said, converts between them.
+    """
+
+    def __init__(self, cluster: Cluster, namespace: Mapping[str, str] | None, made: Sequence[MadeKind]) -> None:
+        self.cluster, self.namespace, self.made = cluster, namespace, made
         mine = [item for item in cluster.objects if item.group == ADMISSION]
         self.policies = {(item.kind, item.name) for item in mine if item.kind.endswith("Policy")}
         self.bindings = [item for item in mine if item.kind.endswith("PolicyBinding")]
@@ -138,7 +150,8 @@ class _Policies:
                 match = read_map(spec.get("matchConstraints"), "spec.matchConstraints")
                 return not self._concerns(match, "resourceRules") or not self._is_bound(item)
             hooks = read_maps(item.body.get("webhooks"), "webhooks")
-            return bool(hooks) and not any(self._concerns(hook, "rules") for hook in hooks)
+            own = [group for group, names in OPERATORS.items() if item.name in names]
+            return bool(hooks) and not any(self._concerns(hook, "rules", own) for hook in hooks)
         except ValueError:  # what cannot be understood may do anything
             return False
 
@@ -165,25 +178,35 @@ class _Policies:
         matched = read_map(match, "spec.matchResources")
         return self._concerns(matched, "resourceRules" if matched.get("resourceRules") else None)
 
-    def _concerns(self, hook: Mapping[str, Any], rules: str | None) -> bool:
-        """Whether its selectors find the namespace and one of the pods, or may find them, and a rule means pods."""
+    def _concerns(self, hook: Mapping[str, Any], rules: str | None, passed: Collection[str] = ()) -> bool:
+        """Whether its selectors find the namespace and something that is made, or may find them, and a rule means it.
+        `passed`: not what is of these groups."""
         homes = read_selector(hook.get("namespaceSelector"), "namespaceSelector")
         if homes is not None and self.namespace is not None and not homes.matches(self.namespace):
             return False
-        pods = read_selector(hook.get("objectSelector"), "objectSelector")
-        if pods is not None:
-            sure = Selector(tuple(each for each in pods.requirements if not each.key.startswith(LATER_LABELS)))
-            if not any(map(sure.matches, self.pods)):
+        made = [each for each in self.made if each.group not in passed]
+        objects = read_selector(hook.get("objectSelector"), "objectSelector")
+        if objects is not None:
+            sure = Selector(tuple(each for each in objects.requirements if not each.key.startswith(LATER_LABELS)))
+            made = [each for each in made if each.labels is None or sure.matches(each.labels)]
+            if not made:
                 return False
-        return rules is None or any(map(_makes_pods, read_maps(hook.get(rules), rules)))
+        if rules is None:
+            return True
+        return any(_means(rule, each) for rule in read_maps(hook.get(rules), rules) for each in made)
 
 
-def _makes_pods(rule: Mapping[str, Any]) -> bool:
-    wanted = (("operations", {"*", "CREATE"}), ("apiGroups", {"*", ""}), ("resources", {"*", "*/*", "pods"}))
+def _means(rule: Mapping[str, Any], made: MadeKind) -> bool:
+    """Whether a rule is about such an object when it is created; all that a pipeline makes is in a namespace.
+
+    Mirrors k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules.Matcher, Kubernetes v1.36.3.
+    """
+    resources = {"*", "*/*", made.resource, f"{made.resource}/*"}
+    wanted = (("operations", {"*", "CREATE"}), ("apiGroups", {"*", made.group}), ("resources", resources))
     named = [(read_texts(rule.get(field), field), words) for field, words in wanted]
     if not all(names for names, _ in named):
         raise ValueError("a rule names operations, groups and resources")
-    return all(words.intersection(names) for names, words in named)
+    return rule.get("scope") != "Cluster" and all(words.intersection(names) for names, words in named)
 
 
 DEFAULT_ACCOUNT: Final = "default"

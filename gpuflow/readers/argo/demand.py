@@ -18,6 +18,7 @@ from gpuflow.demands.model import (
     StepDemand,
     UnseenPart,
 )
+from gpuflow.demands.stored import HISTORY, HISTORY_LIMITS, StoredObject, resource_of
 from gpuflow.engines import NO_ENGINE
 from gpuflow.formats.argo import Workflow, names_of, workflow_of
 from gpuflow.formats.documents import Document, Library
@@ -142,12 +143,49 @@ def _make_demand(
         later=tuple(LaterAttempts(when, pod_sets) for when, pod_sets in later.items()),
         refusals=tuple(dict.fromkeys(refusals)),
         unseen=tuple(dict.fromkeys(found.unseen)),
+        created=(*found.stored, *(_AGENT if found.agent and options.engine != NO_ENGINE else ())),
         only_at_most=at_most[0] if at_most else None,
     )  # fmt: skip
 
 
-def _demand(workflow: Workflow, options: Options, steps: tuple[StepDemand, ...], tree: Tree, **more: Any) -> Demand:
+_AGENT = (StoredObject("workflowtasksets", "argoproj.io"),)
+"""What Argo asks the agent in."""
+
+
+def _stored(workflow: Workflow) -> Iterator[StoredObject]:
+    """The document itself, but for a Workflow, which is that of the run; the runs that a schedule keeps; what else its
+    spec asks for.
+
+    Mirrors enforceHistoryLimit of workflow/cron and createPDBResource of workflow/controller, Argo v4.0.7.
+    """
     document = workflow.document
+    owner = f"{document.kind} {document.name}"
+    labels = mapping(as_plain(mapping(document.tree.get("metadata")).get("labels")))
+    if document.kind in ("CronWorkflow", "WorkflowTemplate"):
+        yield StoredObject(
+            resource_of(document.kind), document.group, by_controller=False, per_run=False, labels=labels,
+            owner=owner, where=document.where(),
+        )  # fmt: skip
+    if document.kind == "CronWorkflow":
+        cron = mapping(document.tree.get("spec"))
+        said = (number_of(cron.get(key)) for key in HISTORY_LIMITS)
+        good, bad = (default if each is None or each < 0 else each for each, default in zip(said, HISTORY, strict=True))
+        kept = (good, good + bad)
+        yield StoredObject("workflows", document.group, 0, 0, kept=kept, owner=owner, where=document.where("spec"))
+    if mapping(workflow.tree.get("podDisruptionBudget")):
+        yield StoredObject("poddisruptionbudgets", "policy", owner=owner, where=workflow.where("podDisruptionBudget"))
+
+
+def _demand(
+    workflow: Workflow,
+    options: Options,
+    steps: tuple[StepDemand, ...],
+    tree: Tree,
+    created: tuple[StoredObject, ...] = (),
+    **more: Any,
+) -> Demand:
+    document = workflow.document
+    argos = () if options.engine == NO_ENGINE else tuple(_stored(workflow))
     keeps, collected = _kept_pods(workflow)
     parts = engine_of(options.site, options.engine)
     return Demand(
@@ -162,6 +200,7 @@ def _demand(workflow: Workflow, options: Options, steps: tuple[StepDemand, ...],
         pods_collected=collected,
         engine_settings=settings_of(parts, options.engine),
         kind=document.kind,
+        stored=(*argos, *created),
         **more,
     )
 

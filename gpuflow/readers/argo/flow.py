@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from gpuflow.core.errors import Finding, Where
 from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, UnseenPart
+from gpuflow.demands.stored import StoredObject
 from gpuflow.formats.argo import Path, Waits, Workflow
 from gpuflow.graph import Dag, Leaf, Loop, Tree
 from gpuflow.readers.argo.expressions import NotConstant, depends_holds
@@ -102,6 +103,7 @@ class WalkResult:
     claims: list[ClaimDemand] = field(default_factory=list)
     created: list[str] = field(default_factory=list)
     """Steps of what a step creates."""
+    stored: list[StoredObject] = field(default_factory=list)
     touched: set[int] = field(default_factory=set)
     """Loops whose item decided something that matters."""
 

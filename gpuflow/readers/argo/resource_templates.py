@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.demands.model import Demand
+from gpuflow.demands.stored import StoredObject, resource_of
 from gpuflow.formats.argo import Template
 from gpuflow.formats.documents import READERS, Document, Library, kind_of
 from gpuflow.formats.nodes import as_plain, mapping, text_of
@@ -75,7 +76,11 @@ def read_resource_template(
                 name, OpenValue(f"resource.action patches a {kind}, which may start pods"), where
             )
         return Child(own)
-    if (kind, group) not in READERS or not isinstance(manifest, dict):
+    if not isinstance(manifest, dict):
+        return Child(own)
+    if (kind, group) not in READERS:
+        namespace = text_of(mapping(manifest.get("metadata")).get("namespace"))
+        _adopt_stored(creation, [StoredObject(resource_of(kind), group, namespace=namespace)] if kind else [], at, name)
         return Child(own)
     document = Document(manifest, template.workflow.document.file, kind, group, 0)
     if document.namespace and "{{" in document.namespace:
@@ -87,6 +92,9 @@ def read_resource_template(
     if demand is None:
         return Child(own)
     inner = _adopt_steps(creation, demand, at, name, where)
+    _adopt_stored(
+        creation, [replace(each, namespace=each.namespace or demand.namespace) for each in demand.stored], at, name
+    )
     waits = bool(text_of(resource.get("successCondition")))
     if waits and kind in FINITE_KINDS:
         # Caps count Argo's own pods, and not those of what it creates.
@@ -130,6 +138,17 @@ def _read(creation: Creation, document: Document, name: str, missing: OpenValue 
     finally:
         _depth.reset(mark)
     return None if found is None else replace(found, namespace=document.namespace)
+
+
+def _adopt_stored(creation: Creation, stored: Sequence[StoredObject], at: Call, name: str) -> None:
+    """What an object that a step creates stores: Argo asks once for each attempt of each copy."""
+    for each in stored:
+        times = None if at.copies is None else at.copies * at.tries
+        most = None if each.at_most is None or times is None else each.at_most * times
+        least = each.at_least if at.sure and at.copies else 0
+        why = each.because or f"how often {name} creates it is decided in the run"
+        made = replace(each, at_least=least, at_most=most, because=why, by_controller=True, owner=f"step {name}")
+        creation.found.stored.append(made)
 
 
 def _adopt_steps(creation: Creation, demand: Demand, at: Call, name: str, where: Where) -> Tree:

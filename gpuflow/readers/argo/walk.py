@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from gpuflow.core.errors import Where
 from gpuflow.demands.model import PodSet, StepDemand, usage_beyond
+from gpuflow.demands.stored import StoredObject
 from gpuflow.engines import NO_ENGINE
 from gpuflow.formats.argo import (
     LOOPS,
@@ -298,6 +299,12 @@ class Walk:
             scope = scope.at(FIRST_ATTEMPT)
         tries = min(at.tries * self._tries(retry, scope), ENDLESS_RETRIES)
         sure = at.sure and not mapping(tree.get("memoize"))
+        if mapping(tree.get("memoize")):
+            cache = text_of(mapping(mapping(mapping(tree["memoize"]).get("cache")).get("configMap")).get("name"))
+            why = f"results are kept in ConfigMap {cache}, which the first run makes"
+            made = StoredObject("configmaps", "", 0, 1, why, owner=f"template {template.name}")
+            if made.because not in [each.because for each in self.found.stored]:
+                self.found.stored.append(made)
         inside = replace(at, workflow=template.workflow, scope=scope, stack=(*at.stack, mark), tries=tries, sure=sure)
         locks = tuple(locks_of(tree, scope, self.library, self.release))
         where = partial(self._template_place, template)

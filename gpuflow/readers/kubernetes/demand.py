@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuflow.core.errors import Where
-from gpuflow.demands.model import ClaimDemand, Demand, Overlap, PodSet, StepDemand
+from gpuflow.demands.model import ClaimDemand, Demand, Overlap, PodSet, PodsOfJob, StepDemand
 from gpuflow.formats.documents import Document, Library
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.readers.interface import Options, PassiveObject
@@ -56,6 +56,8 @@ class Object:
 class Run:
     """What an object runs: steps, each a node of one graph."""
 
+    of_job: PodsOfJob | None = None
+    """What is known of the pods of all steps, where they are those of a Job."""
     steps: list[StepDemand] = field(default_factory=list)
     nodes: dict[str, Tree] = field(default_factory=dict)
 
@@ -63,7 +65,7 @@ class Run:
         """Pods that live together: one step with a set for each kind of them. Sets without pods are left out."""
         sets = tuple(PodSet(each, count, pod) for each, count, pod in pod_sets if count)
         if sets:
-            step = StepDemand(name, sets, copies, where, tries=tries, is_sure=True)
+            step = StepDemand(name, sets, copies, where, tries=tries, is_sure=True, of_job=self.of_job)
             leaf = Leaf(name, {}, step.pods)
             self._add(step, leaf if copies == 1 else Loop(name, leaf, copies))
 
@@ -80,7 +82,8 @@ class Run:
     ) -> None:
         """Copies that start and end independently; `parallel` of them at once, each with `pods` pods."""
         known = None if isinstance(copies, Unknown) else copies
-        step = StepDemand(name, (PodSet("main", pods, pod),), known, where, tries=tries, is_sure=known is not None)
+        sets = (PodSet("main", pods, pod),)
+        step = StepDemand(name, sets, known, where, tries=tries, is_sure=known is not None, of_job=self.of_job)
         leaf = Leaf(name, {}, pods)
         self._add(step, leaf if copies == 1 else Loop(name, leaf, copies, parallel))
 

@@ -9,13 +9,14 @@ from typing import Final, NamedTuple
 
 from gpuflow.core.errors import Where
 from gpuflow.demands.gang_scheduling import volcano_queue_unseen
-from gpuflow.demands.model import ClaimDemand, Demand, Overlap, UnseenPart
+from gpuflow.demands.model import ClaimDemand, Demand, Overlap, PodsOfJob, UnseenPart
+from gpuflow.demands.stored import HISTORY, HISTORY_LIMITS
 from gpuflow.graph import Unknown
 from gpuflow.graph.order import find_cycle
 from gpuflow.kubernetes.labels import MADE_BY
 from gpuflow.readers.interface import PassiveObject
 from gpuflow.readers.kubernetes.demand import Object, Run, suspended_reason
-from gpuflow.readers.kubernetes.fields import Part, surge_of
+from gpuflow.readers.kubernetes.fields import MAX_INT32, Part, surge_of
 from gpuflow.readers.kubernetes.pods import Owner, Pod, pod_of, shared_claims, with_own_claims, with_shared_claims
 from gpuflow.runtime.gangs.kinds import GROUP, JOBSET_BY_VOLCANO, POD_GROUP, VOLCANO, GangKind
 
@@ -43,6 +44,7 @@ class JobPods(NamedTuple):
     """How many must succeed; None: until one of them says that the work is done."""
     is_indexed: bool
     tries: int
+    in_all: PodsOfJob
 
     @property
     def wait_for_each_other(self) -> bool:
@@ -65,7 +67,29 @@ def job_pods(spec: Part, owner: Owner) -> JobPods:
     _policy(spec)
     pod = pod_of(spec.need("template"), owner)
     at_once = parallelism if completions is None else min(parallelism, completions)
-    return JobPods(pod, at_once, completions, indexed, 1 + spec.count("backoffLimit", 6))
+    again, in_all = _pods_in_all(spec, completions, at_once)
+    return JobPods(pod, at_once, completions, indexed, 1 + again, in_all)
+
+
+def _pods_in_all(spec: Part, completions: int | None, at_once: int) -> tuple[int, PodsOfJob]:
+    """How often one pod may be made again, and how many pods the Job makes.
+
+    Pods that failed count for the whole Job, or for each index. More pods are made only while they are not too many,
+    and never more than what is left to do: those that fail at the same time are among these.
+
+    Mirrors syncJob and manageJob of k8s.io/kubernetes/pkg/controller/job, Kubernetes v1.36.3.
+    """
+    whole, each = at_once if completions is None else completions, spec.at("backoffLimitPerIndex")
+    again = spec.count("backoffLimit", 6 if each is None else MAX_INT32)
+    most: int | None = whole + again
+    if each is not None:
+        again = each.whole()
+        most = min(whole + spec.count("backoffLimit", MAX_INT32), whole * (1 + again))
+    policy = spec.at("podFailurePolicy")
+    if policy is not None and any(rule.text("action") == "Ignore" for rule in policy.need("rules").items()):
+        most = None  # such failures are not counted
+    few = completions is None or spec.at("successPolicy") is not None
+    return again, PodsOfJob(min(1, whole) if few else whole, most, max(whole, 1))
 
 
 def _policy(spec: Part) -> None:
@@ -79,17 +103,22 @@ def job(thing: Object) -> Demand | PassiveObject:
     return _demand(thing, thing.spec, thing.root.at("metadata"))
 
 
-def _demand(thing: Object, spec: Part, metadata: Part | None, overlap: Overlap | None = None) -> Demand | PassiveObject:
+def _demand(
+    thing: Object, spec: Part, metadata: Part | None, overlap: Overlap | None = None, history: tuple[int, int] = (0, 0)
+) -> Demand | PassiveObject:
+    """`history`: how many Jobs of earlier runs are kept, with their pods."""
     owner = thing.owner_by(metadata)
     annotations = {} if metadata is None else metadata.labels("annotations")
     queued = owner.is_queued
     pods = job_pods(spec, owner)
     only = suspended_reason(spec, queued)
-    run = Run()
     where = spec.need("template").key_where
     # Kueue admits a Job with all of its parallel pods or not at all, unless it is told that fewer will do.
     whole = queued and MIN_PARALLELISM not in annotations
-    if pods.at_once and (whole or pods.wait_for_each_other):
+    gang, one = whole or pods.wait_for_each_other, pods.in_all
+    kept = (history[0] * one.at_least, history[1] * (one.at_most or 0))
+    run = Run(one._replace(kept=kept, copies=1 if gang else one.copies))
+    if pods.at_once and gang:
         run.add_gang(thing.name, [("main", pods.at_once, pods.pod)], where, tries=pods.tries)
     elif pods.at_once:
         copies = pods.at_once if pods.completions is None else pods.completions
@@ -97,6 +126,15 @@ def _demand(thing: Object, spec: Part, metadata: Part | None, overlap: Overlap |
     if queued and not whole:
         only = only or f"Kueue may admit fewer pods: {MIN_PARALLELISM}"
     return run.demand(thing, overlap=overlap, only_at_most=only)
+
+
+def history_of(spec: Part) -> tuple[int, int]:
+    """How many finished runs of a schedule stay: those that succeeded, and with those that failed.
+
+    Mirrors cleanupFinishedJobs of k8s.io/kubernetes/pkg/controller/cronjob, Kubernetes v1.36.3.
+    """
+    good, bad = (spec.count(key, default) for key, default in zip(HISTORY_LIMITS, HISTORY, strict=True))
+    return good, good + bad
 
 
 def cron_job(thing: Object) -> Demand | PassiveObject:
@@ -113,7 +151,7 @@ def cron_job(thing: Object) -> Demand | PassiveObject:
         at = spec.at("concurrencyPolicy") or at
         said = "concurrencyPolicy: Allow" + ("" if spec.at("concurrencyPolicy") else ", the default")
         overlap = Overlap(f'schedule "{schedule}", {said}', at.where)
-    found = _demand(thing, template.need("spec"), template.at("metadata"), overlap)
+    found = _demand(thing, template.need("spec"), template.at("metadata"), overlap, history_of(spec))
     because = suspended_reason(spec, queued=False)
     if because is not None and isinstance(found, Demand):
         return replace(found, only_at_most=because)

@@ -10,6 +10,7 @@ from gpuflow.formats.documents import Document, Library
 from gpuflow.readers.interface import Options, PassiveObject
 from gpuflow.readers.kubernetes import jobs, operators
 from gpuflow.readers.kubernetes.demand import Object
+from gpuflow.readers.kubernetes.stored import stored_of
 
 KINDS: dict[tuple[str, str], Callable[[Object], Demand | PassiveObject]] = {
     ("Pod", ""): jobs.pod,
@@ -36,5 +37,8 @@ KINDS: dict[tuple[str, str], Callable[[Object], Demand | PassiveObject]] = {
 
 def demand_of(document: Document, library: Library, options: Options) -> Demand | PassiveObject:
     """What an object asks of a cluster. A field that cannot be read is an error with its place."""
-    found = KINDS[(document.kind, document.group)](Object(document, library, options))
-    return replace(found, by_itself=True, kind=document.kind) if isinstance(found, Demand) else found
+    thing = Object(document, library, options)
+    found = KINDS[(document.kind, document.group)](thing)
+    if isinstance(found, PassiveObject):
+        return found
+    return replace(found, by_itself=True, kind=document.kind, stored=stored_of(thing, found))

@@ -99,13 +99,9 @@ NODE: Final = "node"
 def train_job(thing: Object) -> Demand | PassiveObject:
     """The Jobs of its runtime; without the runtime nobody knows them."""
     ref = thing.spec.need("runtimeRef")
-    name, kind = ref.text("name") or "", ref.text("kind", "ClusterTrainingRuntime") or ""
-    beside = _launcher_runtime(thing.document)
-    if not name and beside is None:
-        ref.need("name")
-    only = suspended_reason(thing.spec, thing.owner.is_queued)
-    found = beside or thing.library.find(kind, name)
+    only, found = suspended_reason(thing.spec, thing.owner.is_queued), runtime_of(thing)
     if found is None:
+        name, kind = ref.text("name"), ref.text("kind", "ClusterTrainingRuntime") or ""
         text = f"which pods it has is written in {kind} {name}, which was not given"
         hint = f"name its file too: kubectl get {kind.lower()} {name} -o yaml"
         unseen = UnseenPart(thing.name, text, ref.where, hint=hint)
@@ -114,6 +110,22 @@ def train_job(thing: Object) -> Demand | PassiveObject:
     jobset = runtime.need("template", "spec")
     jobs = [_apply_train_job(job, thing, runtime) for job in replicated_jobs(jobset, thing.owner)]
     return demand_of_jobs(thing, jobs, only, shared_claims(jobset.at("volumeClaimPolicies"), thing.name))
+
+
+def runtime_of(thing: Object) -> Document | None:
+    """The runtime that a TrainJob names; None where it was not given."""
+    ref = thing.spec.need("runtimeRef")
+    name, kind = ref.text("name") or "", ref.text("kind", "ClusterTrainingRuntime") or ""
+    beside = _launcher_runtime(thing.document)
+    if not name and beside is None:
+        ref.need("name")
+    return beside or thing.library.find(kind, name)
+
+
+def trains(job: Part) -> bool:
+    """Whether a replicatedJob of a runtime trains: Trainer makes one Job of it."""
+    metadata = job.need("template").at("metadata")
+    return metadata is not None and metadata.labels().get(ANCESTOR) == "trainer"
 
 
 def _launcher_runtime(document: Document) -> Document | None:
@@ -129,24 +141,22 @@ def _apply_train_job(job: ReplicatedJob, thing: Object, runtime: Part) -> Replic
     trainer = thing.spec.at("trainer")
     policy = runtime.at("mlPolicy")
     mpi = None if policy is None else policy.at("mpi")
-    template = job.part.need("template")
-    metadata = template.at("metadata")
-    trains = metadata is not None and metadata.labels().get(ANCESTOR) == "trainer"
+    trained = trains(job.part)
     also = mpi is not None and mpi.flag("runLauncherAsNode")
-    count = template.need("spec").count("parallelism", 1)
-    if trains and policy is not None:
+    count = job.part.need("template", "spec").count("parallelism", 1)
+    if trained and policy is not None:
         count = policy.count("numNodes", 1)
     if trainer is not None and trainer.at("numNodes") is not None:
         nodes = trainer.count("numNodes", 1)
-        if mpi is None and trains:
+        if mpi is None and trained:
             count = nodes
         elif mpi is not None and job.name == NODE:
             count = max(nodes - 1, 1) if also else nodes
     pod = _apply_patches(job, thing)
     resources = None if trainer is None else trainer.at("resourcesPerNode")
-    if resources is not None and (trains or (also and job.name == NODE)):
+    if resources is not None and (trained or (also and job.name == NODE)):
         pod = _with_resources(pod, resources)
-    replicas = 1 if trains else job.part.count("replicas", 1)
+    replicas = 1 if trained else job.part.count("replicas", 1)
     return job._replace(pods=replicas * max(count, 1), pod=pod)
 
 
