@@ -55,6 +55,12 @@ def combine_demands(pipelines: Sequence[tuple[Demand, int, str]]) -> Demand:
         places=_Places({part.name: part.demand for part in parts}),
         by_itself=all(demand.by_itself for demand in demands),
         unseen=tuple(replace(each, step=part.full_name(each.step)) for part in parts for each in part.demand.unseen),
+        waits=tuple(finding for demand in demands for finding in demand.waits),
+        unsettled=tuple(finding for demand in demands for finding in demand.unsettled),
+        beside=tuple(tuple(map(part.full_name, each)) for part in parts for each in part.demand.beside),
+        exclusive=tuple(
+            replace(each, step=part.full_name(each.step)) for part in parts for each in part.demand.exclusive
+        ),
         only_at_most=next((part.demand.only_at_most for part in parts if part.demand.only_at_most), None),
         source=documents,
         pipeline=documents,
