@@ -29,7 +29,7 @@ from gpuflow.cluster.model import with_entry
 from gpuflow.core.errors import Finding, Severity, Where, fail, list_names, warning
 from gpuflow.core.work_budget import work_limit
 from gpuflow.demands import Demand
-from gpuflow.demands.model import LaterAttempts, Pod, split_mixed_steps
+from gpuflow.demands.model import LaterAttempts, Pod, SizeRange, sizes_of, split_mixed_steps
 from gpuflow.engines import facts_of
 from gpuflow.kubernetes.resources import ResourceList, read_map, read_resource_list
 
@@ -313,7 +313,60 @@ def _later_finding(world: World, first: Outcome, later: LaterAttempts, outcome: 
     )
 
 
-READINGS: Final[tuple[Reading, ...]] = (overlapping_runs, changing_quotas, possible_node_selectors, later_attempts)
+SIZED_KINDS: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet")
+
+
+def other_sizes(world: World, judge: Judge) -> Outcome:
+    """What a controller decides that may run fewer or more pods than the demand says: *always* only if the most of them
+    always have room, *never* only if the fewest never have."""
+    demand = world.demand
+    size = demand.size or _autoscaled(world)
+    if size is None or len(demand.steps) != 1 or len(demand.steps[0].pod_sets) != 1:
+        return judge(world)
+    start = demand
+    if size.may_grow:
+        start = demand.with_size(min(max(demand.steps[0].pods, size.least), size.most))
+    first = judge(replace(world, demand=replace(start, size=None)))
+    verdict, text = first.verdict, f"{size.because} {size.least} to {size.most} pods"
+    fewest = judge(world.without_advice(demand=demand.with_size(max(size.least, 1)))).verdict
+    if fewest == "never" and size.least:
+        words = f"{text}, and even {size.least} never have room"
+        return merge_outcomes([first, outcome_of([Finding("GF838", words, size.where, "ask for less")], "never")])
+    if not size.may_grow:
+        return first
+    if verdict == "never":  # of as many as there are now; fewer may be all that run
+        verdict, first = "may-queue", replace(first, verdict="may-queue")
+    most = judge(world.without_advice(demand=demand.with_size(size.most))).verdict
+    if worst_verdict((verdict, most)) == verdict:
+        text += ", and the most of them get the same answer"
+    else:
+        verdict = "unknown" if most == "unknown" else "may-queue"
+        text += f": with {size.most} it {LATER_OUTCOMES[most]}"
+    severity: Severity = "note" if verdict == "always" else "warning"
+    peaks = demand.with_size(size.most).peak
+    hint = "at the most: " + ", ".join(f"{key} {peaks[key].value}" for key in sorted(peaks))
+    return merge_outcomes([first, Outcome(verdict, findings=(Finding("GF838", text, size.where, hint, severity),))])
+
+
+def _autoscaled(world: World) -> SizeRange | None:
+    """The sizes between which a HorizontalPodAutoscaler of the snapshot keeps an object."""
+    demand = world.demand
+    if demand.kind not in SIZED_KINDS:
+        return None
+    for item in world.cluster.of("HorizontalPodAutoscaler", world.namespace):
+        found = sizes_of(item.body, demand.kind, demand.name, item.where)
+        if found is not None:
+            return found
+    return None
+
+
+READINGS: Final[tuple[Reading, ...]] = (
+    other_sizes,
+    overlapping_runs,
+    changing_quotas,
+    possible_node_selectors,
+    later_attempts,
+)
 """What a snapshot leaves open, the outermost first."""
 
 

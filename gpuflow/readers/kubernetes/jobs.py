@@ -3,27 +3,91 @@ Volcano."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from gpuflow.core.errors import Where
+from gpuflow.core.errors import Finding, Where
 from gpuflow.demands.gang_scheduling import volcano_queue_unseen
-from gpuflow.demands.model import ClaimDemand, Demand, Overlap, UnseenPart
+from gpuflow.demands.model import (
+    ClaimDemand,
+    Demand,
+    ExclusiveGroups,
+    GroupCount,
+    Overlap,
+    SizeRange,
+    UnseenPart,
+    sizes_of,
+)
 from gpuflow.graph import Unknown
 from gpuflow.graph.order import find_cycle
-from gpuflow.kubernetes.labels import MADE_BY
+from gpuflow.kubernetes.labels import MADE_BY, QUEUE_LABEL
 from gpuflow.readers.interface import PassiveObject
 from gpuflow.readers.kubernetes.demand import Object, Run, suspended_reason
 from gpuflow.readers.kubernetes.fields import Part, surge_of
 from gpuflow.readers.kubernetes.pods import Owner, Pod, pod_of, shared_claims, with_own_claims, with_shared_claims
 from gpuflow.runtime.gangs.kinds import GROUP, JOBSET_BY_VOLCANO, POD_GROUP, VOLCANO, GangKind
 
+GROUP_NAME: Final = "kueue.x-k8s.io/pod-group-name"
+GROUP_TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
+GROUP_FAST: Final = "kueue.x-k8s.io/pod-group-fast-admission"
+
 
 def pod(thing: Object) -> Demand | PassiveObject:
+    group = thing.owner.labels.get(GROUP_NAME)
+    if group and thing.owner.labels.get(QUEUE_LABEL):
+        return _pod_group(thing, group)
     run = Run()
     run.add_gang(thing.name, [("main", 1, pod_of(thing.root))], thing.root.where)
     return run.demand(thing)
+
+
+def _pod_group(thing: Object, name: str) -> Demand | PassiveObject:
+    """The pods of a group, which Kueue admits together when all are there: one demand, that of the first of them.
+
+    Mirrors validatePodGroupMetadata and removeExcessPods of Kueue's pod integration, v0.19.2.
+    """
+    library, home = thing.library, thing.library.seen_from(thing.document).namespace
+    roots = [
+        Part(each, (), each.tree)
+        for each in (*library.documents, thing.document)
+        if (each.kind, each.group) == ("Pod", "")
+    ]
+    roots = [each for each in roots if library.seen_from(each.document).namespace == home]
+    members = [each for each in roots if each.need("metadata").labels().get(GROUP_NAME) == name]
+    members = list({id(each.document.tree): each for each in members}.values())
+    first = members[0]
+    if first.document is not thing.document and first.document.tree is not thing.document.tree:
+        return thing.passive(f"it is counted with Pod {first.document.name}, in whose pod group {name} it is")
+    run = Run()
+    alike: list[tuple[str, int, Pod]] = []
+    for each in members:  # Kueue makes one pod set of pods that are alike
+        made = pod_of(each)
+        same = next((number for number, (_, _, other) in enumerate(alike) if other == made), None)
+        if same is None:
+            alike.append((each.document.name, 1, made))
+        else:
+            alike[same] = (alike[same][0], alike[same][1] + 1, made)
+    run.add_gang(thing.name, alike, thing.root.where)
+    found = run.demand(thing)
+    if isinstance(found, PassiveObject):
+        return found
+    said = {each.need("metadata").labels("annotations").get(GROUP_TOTAL, "") for each in members}
+    queues = {each.need("metadata").labels().get(QUEUE_LABEL, "") for each in members}
+    where = thing.root.need("metadata").key_where
+    if len(said) > 1 or len(queues) > 1:
+        what = f"{GROUP_TOTAL}: {', '.join(sorted(said))}" if len(said) > 1 else f"queues: {', '.join(sorted(queues))}"
+        text = f"the pods of group {name} do not agree, and Kueue admits none of them ({what})"
+        return replace(found, refusals=(Finding("GF835", text, where, "give all pods of a group the same"),))
+    (total,) = said
+    if not total.isdecimal() or int(total) == len(members):
+        return found  # without a number Kueue's webhook refuses the pod
+    is_fast = thing.root.labels_at("metadata", "annotations").get(GROUP_FAST) == "true"
+    given = tuple(each.document.name for each in members)
+    return replace(
+        found,
+        groups=(GroupCount(name, tuple(each.document.name for each in members), int(total), where, fast == "true"),),
+    )
 
 
 def pod_template(thing: Object) -> PassiveObject:
@@ -96,7 +160,12 @@ def _demand(thing: Object, spec: Part, metadata: Part | None, overlap: Overlap |
         run.add_copies(thing.name, pods.pod, copies, where, parallel=pods.at_once, tries=pods.tries)
     if queued and not whole:
         only = only or f"Kueue may admit fewer pods: {MIN_PARALLELISM}"
-    return run.demand(thing, overlap=overlap, only_at_most=only)
+    found = run.demand(thing, overlap=overlap, only_at_most=only)
+    least = annotations.get(MIN_PARALLELISM, "")
+    if not queued or isinstance(found, PassiveObject) or not least.isdecimal() or not 0 < int(least) < pods.at_once:
+        return found
+    because = f"Kueue admits Job {thing.name} with"
+    return replace(found, size=SizeRange(int(least), pods.at_once, because, where))
 
 
 def cron_job(thing: Object) -> Demand | PassiveObject:
@@ -142,6 +211,8 @@ def job_set(thing: Object) -> Demand | PassiveObject:
     if group is not None:
         jobs = [job._replace(pod=in_volcano_queue(JOBSET_BY_VOLCANO, job.pod)) for job in jobs]
     found = demand_of_jobs(thing, jobs, suspended_reason(spec, thing.owner.is_queued), claims)
+    if isinstance(found, Demand):
+        found = replace(found, exclusive=tuple(_exclusive_jobs(thing, jobs)))
     if group is None or isinstance(found, PassiveObject):
         return found
     return replace(found, unseen=(*found.unseen, queued_by_volcano(found, group)))
@@ -226,7 +297,19 @@ def _replicas(thing: Object, claims: Part | None) -> Demand | PassiveObject:
         return thing.passive("it has replicas: 0")
     run = Run()
     run.add_gang(thing.name, [("main", count, pod)], template.key_where)
-    return run.demand(thing)
+    found = run.demand(thing)
+    return found if isinstance(found, PassiveObject) else replace(found, size=_autoscaled(thing))
+
+
+def _autoscaled(thing: Object) -> SizeRange | None:
+    """The sizes between which a HorizontalPodAutoscaler of the files keeps the object."""
+    library, home = thing.library, thing.library.seen_from(thing.document).namespace
+    for each in library.documents:
+        if each.kind == "HorizontalPodAutoscaler" and library.seen_from(each).namespace == home:
+            found = sizes_of(each.tree, thing.document.kind, thing.name, each.where("spec"))
+            if found is not None:
+                return found
+    return None
 
 
 def daemon_set(thing: Object) -> Demand | PassiveObject:
@@ -251,8 +334,36 @@ def leader_worker_set(thing: Object) -> Demand | PassiveObject:
     if count == 0:
         return thing.passive("it has replicas: 0")
     run = Run()
-    run.add_gang(thing.name, [("leader", 1, leader), ("workers", size - 1, worker)], template.key_where, copies=count)
-    return run.demand(thing)
+    if thing.owner.is_queued:  # each group is a workload of its own
+        sets = [("leader", 1, leader), ("workers", size - 1, worker)]
+        run.add_gang(thing.name, sets, template.key_where, copies=count)
+    else:
+        sets = [("leader", count, leader), ("workers", count * (size - 1), worker)]
+        run.add_gang(thing.name, sets, template.key_where)
+    found = run.demand(thing)
+    key = thing.root.labels_at("metadata", "annotations").get(LWS_EXCLUSIVE)
+    if key is None or isinstance(found, PassiveObject):
+        return found
+    return replace(found, exclusive=(ExclusiveGroups(thing.name, key, count, "groups", thing.root.where, ends=False),))
+
+
+LWS_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+JOBSET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+
+
+def _exclusive_jobs(thing: Object, jobs: Sequence[ReplicatedJob]) -> Iterator[ExclusiveGroups]:
+    """The Jobs of a JobSet that share no domain with others: all of them, or those that say so.
+
+    Mirrors labelAndAnnotateObject of the JobSet controller, v0.12.0.
+    """
+    whole = thing.root.labels_at("metadata", "annotations").get(JOBSET_EXCLUSIVE)
+    by_key: dict[str, int] = {}
+    for job in jobs:
+        key = job.part.need("template").labels_at("metadata", "annotations").get(JOBSET_EXCLUSIVE, whole)
+        if key is not None and job.pods:
+            by_key[key] = by_key.get(key, 0) + job.part.count("replicas", 1)
+    for key, count in by_key.items():
+        yield ExclusiveGroups(thing.name, key, count, "Jobs", thing.root.where)
 
 
 POD_GROUP_KIND: Final = "PodGroup"

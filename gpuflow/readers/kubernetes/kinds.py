@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from gpuflow.demands.model import Demand
+from gpuflow.demands.model import Demand, UnseenPart
 from gpuflow.formats.documents import Document, Library
+from gpuflow.graph import Dag
 from gpuflow.readers.interface import Options, PassiveObject
 from gpuflow.readers.kubernetes import jobs, operators
 from gpuflow.readers.kubernetes.demand import Object
@@ -34,7 +35,41 @@ KINDS: dict[tuple[str, str], Callable[[Object], Demand | PassiveObject]] = {
 }
 
 
+MANAGED_BY: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
+    ("Job", "batch"): (("spec",), "kubernetes.io/job-controller"),
+    ("CronJob", "batch"): (("spec", "jobTemplate", "spec"), "kubernetes.io/job-controller"),
+    ("JobSet", "jobset.x-k8s.io"): (("spec",), "jobset.sigs.k8s.io/jobset-controller"),
+    **{
+        (kind, "kubeflow.org"): (("spec", "runPolicy"), "kubeflow.org/training-operator")
+        for kind in operators.REPLICA_SPECS
+    },
+    ("MPIJob", "kubeflow.org"): (("spec", "runPolicy"), "kubeflow.org/mpi-operator"),
+    ("TrainJob", "trainer.kubeflow.org"): (("spec",), "trainer.kubeflow.org/trainjob-controller"),
+    ("RayCluster", "ray.io"): (("spec",), "ray.io/kuberay-operator"),
+    ("RayJob", "ray.io"): (("spec",), "ray.io/kuberay-operator"),
+}
+"""Where each kind says which controller looks after it, and the name of its own."""
+
+
 def demand_of(document: Document, library: Library, options: Options) -> Demand | PassiveObject:
     """What an object asks of a cluster. A field that cannot be read is an error with its place."""
-    found = KINDS[(document.kind, document.group)](Object(document, library, options))
-    return replace(found, by_itself=True, kind=document.kind) if isinstance(found, Demand) else found
+    thing = Object(document, library, options)
+    found = KINDS[(document.kind, document.group)](thing)
+    if isinstance(found, PassiveObject):
+        return found
+    return replace(_managed_elsewhere(thing) or found, by_itself=True, kind=document.kind)
+
+
+def _managed_elsewhere(thing: Object) -> Demand | None:
+    """The demand of an object that another controller is told to look after: nobody here knows its pods.
+
+    Mirrors managedByExternalController of the JobSet controller (v0.12.0) and syncJob of the Job controller (v1.36.3).
+    """
+    path, own = MANAGED_BY.get((thing.document.kind, thing.document.group), ((), ""))
+    part = thing.root.at(*path) if path else None
+    other = None if part is None else part.text("managedBy")
+    if part is None or other is None or other == own:
+        return None
+    at = part.need("managedBy")
+    unseen = UnseenPart(thing.name, f"{at.name} is {other}, and only that controller makes pods of it", at.where)
+    return Demand(thing.name, (), Dag({}), unseen=(unseen,))
