@@ -114,7 +114,7 @@ def _crowd(each: ExclusiveGroups, domains: set[str]) -> str:
 def served_queue(q: Question) -> Iterator[Problem]:
     """Groups that serve for ever, each a workload of its own, in a queue that cannot have all of them at once.
 
-    Of a queue in no cohort only: what it may borrow is looked at elsewhere. Kueue's own settings may change what counts.
+    Of a queue in no cohort only, and where no settings of Kueue may change what counts.
     """
     queued = [step for step in q.demand.steps if step.pod["metadata"].get("labels", {}).get(QUEUE_LABEL)]
     if q.demand.kind != "LeaderWorkerSet" or not queued or q.cluster.of("Configuration"):

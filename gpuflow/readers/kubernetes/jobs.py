@@ -84,10 +84,7 @@ def _pod_group(thing: Object, name: str) -> Demand | PassiveObject:
         return found  # without a number Kueue's webhook refuses the pod
     is_fast = thing.root.labels_at("metadata", "annotations").get(GROUP_FAST) == "true"
     given = tuple(each.document.name for each in members)
-    return replace(
-        found,
-        groups=(GroupCount(name, tuple(each.document.name for each in members), int(total), where, fast == "true"),),
-    )
+    return replace(found, groups=(GroupCount(name, given, int(total), where, is_fast),))
 
 
 def pod_template(thing: Object) -> PassiveObject:
