@@ -390,7 +390,6 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF837", "Unknown: groups that share no place", "Whether each group finds a domain that is free of others and large enough is not worked out.", "Look at the nodes of each domain."),
     ("GF838", "A controller decides how many pods", "A HorizontalPodAutoscaler changes the number of replicas, and Kueue may admit a Job with fewer pods than it asks for. The verdict is *always* only if the most of them always have room, and *never* only if the fewest never have.", "Leave room for the most, or bound the number."),
     ("GF839", "Evicted after a while", "A toleration with tolerationSeconds lets a pod stay that long on a node with a NoExecute taint; then it is evicted. Only such nodes take this step.", "Tolerate the taint without tolerationSeconds, or select other nodes."),
-    ("GF840", "Counted with a default", "The value of a parameter decides how many items a loop has or which branch runs, and nobody gave one: its default counts.", "Give the value that the run gets: --param NAME=VALUE."),
     # The command line and its environment.
     ("GF901", "A package is missing", "Each engine's SDK is an optional extra, because the SDKs conflict with each other.", "Run the install command shown."),
     ("GF902", "Not a command", "gpuflow has no such command.", "gpuflow --help"),
