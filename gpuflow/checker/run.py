@@ -20,7 +20,7 @@ from gpuflow.checker.question import World, ask, place_pods, with_deadline
 from gpuflow.checker.quota.namespace import namespace_policy
 from gpuflow.checker.report import SEPARATOR, Outcome, Report, Verdict, merge_outcomes, outcome_of, worst_verdict
 from gpuflow.checker.rules import apply_rules
-from gpuflow.checker.rules.deadlocks import with_gang_warnings
+from gpuflow.checker.rules.deadlocks import REPLICAS, with_gang_warnings
 from gpuflow.checker.rules.snapshot import annotations_of, namespace_object
 from gpuflow.checker.snapshot.missing_kinds import assumed_kinds, needed_kinds
 from gpuflow.checker.snapshot.prepared import NamespacePart, PreparedCluster, prepare_cluster
@@ -313,51 +313,39 @@ def _later_finding(world: World, first: Outcome, later: LaterAttempts, outcome: 
     )
 
 
-SIZED_KINDS: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet")
-
-
 def other_sizes(world: World, judge: Judge) -> Outcome:
     """What a controller decides that may run fewer or more pods than the demand says: *always* only if the most of them
     always have room, *never* only if the fewest never have."""
     demand = world.demand
     size = demand.size or _autoscaled(world)
-    if size is None or len(demand.steps) != 1 or len(demand.steps[0].pod_sets) != 1:
+    if size is None:
         return judge(world)
-    start = demand
     if size.may_grow:
-        start = demand.with_size(min(max(demand.steps[0].pods, size.least), size.most))
-    first = judge(replace(world, demand=replace(start, size=None)))
-    verdict, text = first.verdict, f"{size.because} {size.least} to {size.most} pods"
-    fewest = judge(world.without_advice(demand=demand.with_size(max(size.least, 1)))).verdict
-    if fewest == "never" and size.least:
-        words = f"{text}, and even {size.least} never have room"
-        return merge_outcomes([first, outcome_of([Finding("GF838", words, size.where, "ask for less")], "never")])
+        demand = demand.with_size(min(max(demand.steps[0].pods, size.least), size.most))
+    first = judge(replace(world, demand=replace(demand, size=None)))
+    text = f"{size.because} {size.least} to {size.most} pods"
+    if size.least and judge(world.without_advice(demand=demand.with_size(size.least))).verdict == "never":
+        words = Finding("GF838", f"{text}, and even {size.least} never have room", size.where, "ask for less")
+        return merge_outcomes([first, outcome_of([words], "never")])
     if not size.may_grow:
         return first
-    if verdict == "never":  # of as many as there are now; fewer may be all that run
-        verdict, first = "may-queue", replace(first, verdict="may-queue")
-    most = judge(world.without_advice(demand=demand.with_size(size.most))).verdict
-    if worst_verdict((verdict, most)) == verdict:
-        text += ", and the most of them get the same answer"
-    else:
+    if first.verdict == "never":  # of as many as there are at first; fewer may be all that run
+        first = replace(first, verdict="may-queue")
+    most, verdict = judge(world.without_advice(demand=demand.with_size(size.most))).verdict, first.verdict
+    if worst_verdict((verdict, most)) != verdict:
         verdict = "unknown" if most == "unknown" else "may-queue"
         text += f": with {size.most} it {LATER_OUTCOMES[most]}"
-    severity: Severity = "note" if verdict == "always" else "warning"
     peaks = demand.with_size(size.most).peak
     hint = "at the most: " + ", ".join(f"{key} {peaks[key].value}" for key in sorted(peaks))
+    severity: Severity = "note" if verdict == "always" else "warning"
     return merge_outcomes([first, Outcome(verdict, findings=(Finding("GF838", text, size.where, hint, severity),))])
 
 
 def _autoscaled(world: World) -> SizeRange | None:
     """The sizes between which a HorizontalPodAutoscaler of the snapshot keeps an object."""
-    demand = world.demand
-    if demand.kind not in SIZED_KINDS:
-        return None
-    for item in world.cluster.of("HorizontalPodAutoscaler", world.namespace):
-        found = sizes_of(item.body, demand.kind, demand.name, item.where)
-        if found is not None:
-            return found
-    return None
+    scalers = world.cluster.of("HorizontalPodAutoscaler", world.namespace) if world.demand.kind in REPLICAS else ()
+    title = f"{world.demand.kind} {world.demand.name}"
+    return next(filter(None, (sizes_of(each.body, title, each.where) for each in scalers)), None)
 
 
 READINGS: Final[tuple[Reading, ...]] = (

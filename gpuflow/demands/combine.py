@@ -58,10 +58,6 @@ def combine_demands(pipelines: Sequence[tuple[Demand, int, str]]) -> Demand:
         waits=tuple(finding for demand in demands for finding in demand.waits),
         unsettled=tuple(finding for demand in demands for finding in demand.unsettled),
         beside=tuple(tuple(map(part.full_name, each)) for part in parts for each in part.demand.beside),
-        groups=tuple(each for demand in demands for each in demand.groups),
-        exclusive=tuple(
-            replace(each, step=part.full_name(each.step)) for part in parts for each in part.demand.exclusive
-        ),
         only_at_most=next((part.demand.only_at_most for part in parts if part.demand.only_at_most), None),
         source=documents,
         pipeline=documents,

@@ -278,49 +278,17 @@ class SizeRange:
     """Whether it may be more than the demand says, and not only fewer."""
 
 
-def sizes_of(autoscaler: Mapping[str, Any], kind: str, name: str, where: Where) -> SizeRange | None:
-    """The sizes between which a HorizontalPodAutoscaler keeps an object; None where it is about another one."""
+def sizes_of(autoscaler: Mapping[str, Any], title: str, where: Where) -> SizeRange | None:
+    """The sizes between which a HorizontalPodAutoscaler keeps `Kind name`; None where it is about another object."""
     spec = autoscaler.get("spec")
     target = spec.get("scaleTargetRef") if isinstance(spec, Mapping) else None
     if not isinstance(spec, Mapping) or not isinstance(target, Mapping):
         return None
     least, most = spec.get("minReplicas", 1), spec.get("maxReplicas")
-    if (target.get("kind"), target.get("name")) != (kind, name):
+    is_other = f"{target.get('kind')} {target.get('name')}" != title
+    if is_other or not isinstance(least, int) or not isinstance(most, int) or not 0 <= least <= most or not most:
         return None
-    if not isinstance(least, int) or not isinstance(most, int) or not 0 <= least <= most or not most:
-        return None
-    metadata = autoscaler.get("metadata")
-    called = metadata.get("name") if isinstance(metadata, Mapping) else None
-    because = f"HorizontalPodAutoscaler {called} keeps {kind} {name} at"
-    return SizeRange(int(least), int(most), because, where, may_grow=True)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupCount:
-    """Pods that Kueue admits together once all of them are there, and fewer or more of them are in the files."""
-
-    name: str
-    pods: tuple[str, ...]
-    """Those of the files."""
-    total: int
-    where: Where
-    is_fast: bool = False
-    """Whether Kueue does not wait for the others."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExclusiveGroups:
-    """Groups of pods of which each takes a domain of the topology for itself."""
-
-    step: str
-    key: str
-    """The label of nodes that names their domain."""
-    groups: int
-    words: str
-    """What a group is: `Jobs`."""
-    where: Where = field(default_factory=Where)
-    ends: bool = True
-    """Whether a group ends and leaves its domain to another."""
+    return SizeRange(int(least), int(most), f"a HorizontalPodAutoscaler keeps {title} at", where, may_grow=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,10 +409,6 @@ class Demand:
     """Steps that run until after another has ended, and that one, the last: they must find room together."""
     size: SizeRange | None = None
     """That a controller may run it with fewer or more pods than it asks for."""
-    groups: tuple[GroupCount, ...] = ()
-    """Groups of pods that are not as large as they say."""
-    exclusive: tuple[ExclusiveGroups, ...] = ()
-    """Pods that share no part of the cluster with others of their kind."""
     keeps_cap: bool = True
     """Whether a cap on live pods holds back all of its pods, and never what they wait for."""
     namespace: str | None = None

@@ -98,7 +98,7 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
     hint = waiting_note(demand, "objects" if left_behind else "quota", scope.witness)
     if made is not None and made.per == "run":
         hint = f"nothing asks again: while old ones are kept, no run starts; delete some {made.kind}s first"
-    is_less = bound.bound == "at-most" or bound.reached is not None
+    is_less = bound.bound == "at-most" or demand.only_at_most is not None or bound.reached is not None
     most = f"up to {amount(scope.peak)}" if is_less else amount(scope.peak)
     yield warning(
         "GF512",

@@ -30,6 +30,7 @@ from gpuflow.readers.argo.flow import (
     Place,
     TooLarge,
     WalkResult,
+    daemons_at_once,
     lock_findings,
     may_keep_places,
     take_locks,
@@ -115,7 +116,9 @@ def _make_demand(
         refusals.append(Finding("GF718", text, workflow.where("parallelism"), "give 1 or more, or leave it out"))
         parallel = None
     at_most = [*found.at_most, *bound_by(found.locks)]
-    may_keep_places(found, tree, parallel, f"parallelism of {document.kind} {document.name}", document.where())
+    if found.daemons and len(found.daemons) < len(found.steps):
+        daemons = daemons_at_once(tree, found.daemons)
+        may_keep_places(found, daemons, parallel, f"parallelism of {document.kind} {document.name}", document.where())
     shared = list(lock_findings(found))
     if found.daemons and (parallel is not None or found.limited):
         # A daemon that has started keeps its place; the graph counts as if it could wait.

@@ -20,9 +20,9 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from gpuflow.core.errors import Finding, Where, list_names
-from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, UnseenPart, leaves_of
+from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, UnseenPart
 from gpuflow.formats.argo import Path, Waits, Workflow
-from gpuflow.graph import Dag, Leaf, Loop, Tree, order, peak
+from gpuflow.graph import Dag, Leaf, Loop, Tree, order, peak, with_weights
 from gpuflow.readers.argo.expressions import NotConstant, depends_holds
 from gpuflow.readers.argo.variables import Lock, OpenValue, Scope
 
@@ -191,61 +191,17 @@ def keep_places(found: WalkResult, most: int | None, daemons: Sequence[str], wha
     _stuck(found, Finding("GF830", text, spot.where, hint), is_sure=spot.is_sure)
 
 
-def may_keep_places(found: WalkResult, tree: Tree, most: int | None, what: str, where: Where) -> None:
-    """Note that daemons may take all places of a parallelism while something beside them has not started."""
-    if most is None or most < 1 or not found.daemons:
-        return
-    daemons, every = set(found.daemons), len(found.steps) + 1
-    value = peak(_weighed(tree, daemons, every), _PLACES).value
-    if value is not None and value <= most * every:
-        return
-    text = f"{what} is {most}, and its daemons may take all of that: what has not started then never does"
-    _stuck(found, Finding("GF830", text, where, "give more: a daemon keeps its place while it runs"), is_sure=False)
+def may_keep_places(found: WalkResult, daemons: float, most: int | None, what: str, where: Where) -> None:
+    """Note that daemons may take all places of a parallelism while something else has not started."""
+    if most is not None and 0 < most <= daemons:
+        text = f"{what} is {most}, and its daemons may take all of that: what has not started then never does"
+        _stuck(found, Finding("GF830", text, where, "give more: a daemon keeps its place while it runs"), is_sure=False)
 
 
-def children_keep_places(
-    found: WalkResult,
-    name: str,
-    most: int | None,
-    nodes: Mapping[str, Tree],
-    after: Mapping[str, list[str]],
-    where: Where,
-) -> None:
-    """The same for the parallelism of a template, which counts its direct children."""
-    own = {
-        key for key, node in nodes.items() if _is_daemon(node.body if isinstance(node, Loop) else node, found.daemons)
-    }
-    if own:
-        flat = {
-            key: node if key in own else Leaf(key, {}, min(1, len(list(_busy(node))))) for key, node in nodes.items()
-        }
-        may_keep_places(found, Dag(flat, after), most, f"parallelism of template {name}", where)
-
-
-def _busy(tree: Tree) -> Iterator[Leaf]:
-    return (leaf for leaf in leaves_of(tree) if leaf.pods)
-
-
-_PLACES: Final = "places"
-
-
-def _weighed(tree: Tree, daemons: Collection[str], every: int) -> Tree:
-    """The graph in which the heaviest moment is that with most daemons, and of such the one with most else."""
-    match tree:
-        case Leaf():
-            weight = every if tree.name in daemons else min(tree.pods, 1)
-            return replace(tree, weights={_PLACES: weight})
-        case Loop():
-            body = _weighed(tree.body, daemons, every)
-            return replace(tree, body=body, copies=tree.copies if _has_any(tree.body, daemons) else 1, parallel=None)
-        case Dag():
-            return replace(
-                tree, nodes={name: _weighed(each, daemons, every) for name, each in tree.nodes.items()}, parallel=None
-            )
-
-
-def _has_any(tree: Tree, daemons: Collection[str]) -> bool:
-    return any(leaf.name in daemons for leaf in leaves_of(tree))
+def daemons_at_once(tree: Tree, daemons: Collection[str]) -> float:
+    """The most daemons that run at the same time; without bound where only the run will tell."""
+    most = peak(with_weights(tree, {name: {"places": 1} for name in daemons}), "places").value
+    return float("inf") if most is None else most
 
 
 class Spot(NamedTuple):
@@ -359,24 +315,26 @@ def _chain(names: Iterable[str]) -> dict[str, list[str]]:
     return {name: [then] for name, then in pairwise(names)}
 
 
-def limit_of(most: int | None, name: str, groups: list[dict[str, Child]], found: WalkResult) -> Limit:
+def limit_of(most: int | None, name: str, groups: list[dict[str, Child]], found: WalkResult, where: Where) -> Limit:
     """The template's parallelism, which counts its direct children: pods, steps and DAGs.
 
     Mirrors checkParallelism of workflow/controller/operator.go. A graph counts pods; where children are more than
     pods, only one loop at a time can be counted by its copies, and everything else is a bound.
     """
     children = [child for group in groups for child in group.values()]
+    daemons = [child for child in children if child.is_daemon]
+    if daemons and len(daemons) < len(children):
+        may_keep_places(found, _sum(daemons), most, f"parallelism of template {name}", where)
     if most is None or most <= 0 or _sum(children) <= most:
         return Limit()
     found.limited.append(name)
     if all(child.is_pods for child in children):
         return Limit(pods=most)
-    has_daemons = any(child.is_daemon for child in children)
-    if most == 1 and not has_daemons and all(child.is_loop or child.count in (0, 1) for child in children):
+    if most == 1 and not daemons and all(child.is_loop or child.count in (0, 1) for child in children):
         return Limit(copies=1, one_by_one=True)
     for group in groups:
         counted = [child for child in group.values() if child.count != 0]
-        certain = len(counted) == 1 and counted[0].is_loop and not has_daemons
+        certain = len(counted) == 1 and counted[0].is_loop and not daemons
         if _sum(counted) > most and not certain:
             found.at_most.append(f"parallelism of template {name} counts its children, and some are more than a pod")
             break

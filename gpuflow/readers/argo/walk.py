@@ -41,7 +41,6 @@ from gpuflow.readers.argo.flow import (
     Spot,
     TooLarge,
     WalkResult,
-    children_keep_places,
     empty_child,
     excluding_tasks,
     keep_places,
@@ -509,7 +508,7 @@ def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call
             children[key] = child
         groups[f"{name}[{index}]"] = children
         ahead += chain.from_iterable(walk.sure_daemons(child, key, at) for key, child in children.items())
-    most = limit_of(own, template.name, list(groups.values()), walk.found)
+    most = limit_of(own, template.name, list(groups.values()), walk.found, template.where())
     nodes: dict[str, Tree] = {}
     edges: dict[str, list[str]] = {}
     before: str | None = None
@@ -521,7 +520,6 @@ def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call
         if before is not None:
             edges[before] = [now, *daemons]
         before = now
-    children_keep_places(walk.found, template.name, own, nodes, edges, template.where("parallelism"))
     return most.limit_all(nodes, edges, name)
 
 
@@ -567,10 +565,8 @@ def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, 
     for key, before in edges.items():
         for each in before:
             after.setdefault(each, []).append(key)
-    most = limit_of(own, template.name, [children], walk.found)
-    nodes = {key: most.tree(child) for key, child in children.items()}
-    children_keep_places(walk.found, template.name, own, nodes, after, template.where("parallelism"))
-    return most.limit_all(nodes, after, name)
+    most = limit_of(own, template.name, [children], walk.found, template.where())
+    return most.limit_all({key: most.tree(child) for key, child in children.items()}, after, name)
 
 
 def _waits(

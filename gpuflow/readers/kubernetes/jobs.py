@@ -3,7 +3,7 @@ Volcano."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -12,8 +12,6 @@ from gpuflow.demands.gang_scheduling import volcano_queue_unseen
 from gpuflow.demands.model import (
     ClaimDemand,
     Demand,
-    ExclusiveGroups,
-    GroupCount,
     Overlap,
     SizeRange,
     UnseenPart,
@@ -30,7 +28,6 @@ from gpuflow.runtime.gangs.kinds import GROUP, JOBSET_BY_VOLCANO, POD_GROUP, VOL
 
 GROUP_NAME: Final = "kueue.x-k8s.io/pod-group-name"
 GROUP_TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
-GROUP_FAST: Final = "kueue.x-k8s.io/pod-group-fast-admission"
 
 
 def pod(thing: Object) -> Demand | PassiveObject:
@@ -48,43 +45,33 @@ def _pod_group(thing: Object, name: str) -> Demand | PassiveObject:
     Mirrors validatePodGroupMetadata and removeExcessPods of Kueue's pod integration, v0.19.2.
     """
     library, home = thing.library, thing.library.seen_from(thing.document).namespace
-    roots = [
-        Part(each, (), each.tree)
-        for each in (*library.documents, thing.document)
-        if (each.kind, each.group) == ("Pod", "")
-    ]
-    roots = [each for each in roots if library.seen_from(each.document).namespace == home]
-    members = [each for each in roots if each.need("metadata").labels().get(GROUP_NAME) == name]
-    members = list({id(each.document.tree): each for each in members}.values())
-    first = members[0]
-    if first.document is not thing.document and first.document.tree is not thing.document.tree:
-        return thing.passive(f"it is counted with Pod {first.document.name}, in whose pod group {name} it is")
+    pods = [each for each in library.documents if (each.kind, each.group) == ("Pod", "")]
+    roots = [Part(each, (), each.tree) for each in pods if library.seen_from(each).namespace == home]
+    members = [each for each in roots if each.labels_at("metadata", "labels").get(GROUP_NAME) == name] or [thing.root]
+    if members[0].document.tree is not thing.document.tree:
+        return thing.passive(f"it is counted with Pod {members[0].document.name}, in whose pod group {name} it is")
+    alike: list[list[Pod]] = []
+    for made in map(pod_of, members):  # Kueue makes one pod set of pods that are alike
+        same = next((each for each in alike if each[0] == made), None)
+        alike.append([made]) if same is None else same.append(made)
     run = Run()
-    alike: list[tuple[str, int, Pod]] = []
-    for each in members:  # Kueue makes one pod set of pods that are alike
-        made = pod_of(each)
-        same = next((number for number, (_, _, other) in enumerate(alike) if other == made), None)
-        if same is None:
-            alike.append((each.document.name, 1, made))
-        else:
-            alike[same] = (alike[same][0], alike[same][1] + 1, made)
-    run.add_gang(thing.name, alike, thing.root.where)
+    run.add_gang(thing.name, [(f"role-{n}", len(each), each[0]) for n, each in enumerate(alike)], thing.root.where)
     found = run.demand(thing)
-    if isinstance(found, PassiveObject):
-        return found
-    said = {each.need("metadata").labels("annotations").get(GROUP_TOTAL, "") for each in members}
-    queues = {each.need("metadata").labels().get(QUEUE_LABEL, "") for each in members}
-    where = thing.root.need("metadata").key_where
-    if len(said) > 1 or len(queues) > 1:
-        what = f"{GROUP_TOTAL}: {', '.join(sorted(said))}" if len(said) > 1 else f"queues: {', '.join(sorted(queues))}"
-        text = f"the pods of group {name} do not agree, and Kueue admits none of them ({what})"
-        return replace(found, refusals=(Finding("GF835", text, where, "give all pods of a group the same"),))
-    (total,) = said
-    if not total.isdecimal() or int(total) == len(members):
+    said = {(each.labels_at("metadata", "annotations").get(GROUP_TOTAL, ""), _queue(each)) for each in members}
+    total, where = next(iter(said))[0], thing.root.need("metadata").key_where
+    text = f"pod group {name}: {len(members)} of {total} pods are in the files"
+    if isinstance(found, PassiveObject) or (len(said) == 1 and total in ("", str(len(members)))):
         return found  # without a number Kueue's webhook refuses the pod
-    is_fast = thing.root.labels_at("metadata", "annotations").get(GROUP_FAST) == "true"
-    given = tuple(each.document.name for each in members)
-    return replace(found, groups=(GroupCount(name, given, int(total), where, is_fast),))
+    if len(said) > 1 or (total.isdecimal() and int(total) < len(members)):
+        text = f"pod group {name} does not agree on its queue and number" if len(said) > 1 else text
+        hint = "give all pods of a group the same, and as many as they say"
+        return replace(found, refusals=(Finding("GF835", f"{text}: Kueue does not admit all of them", where, hint),))
+    text += ", and Kueue admits none before all are there"
+    return replace(found, unsettled=(Finding("GF835", text, where, "give the files of all of them", "warning"),))
+
+
+def _queue(pod: Part) -> str | None:
+    return pod.labels_at("metadata", "labels").get(QUEUE_LABEL)
 
 
 def pod_template(thing: Object) -> PassiveObject:
@@ -208,8 +195,6 @@ def job_set(thing: Object) -> Demand | PassiveObject:
     if group is not None:
         jobs = [job._replace(pod=in_volcano_queue(JOBSET_BY_VOLCANO, job.pod)) for job in jobs]
     found = demand_of_jobs(thing, jobs, suspended_reason(spec, thing.owner.is_queued), claims)
-    if isinstance(found, Demand):
-        found = replace(found, exclusive=tuple(_exclusive_jobs(thing, jobs)))
     if group is None or isinstance(found, PassiveObject):
         return found
     return replace(found, unseen=(*found.unseen, queued_by_volcano(found, group)))
@@ -301,12 +286,10 @@ def _replicas(thing: Object, claims: Part | None) -> Demand | PassiveObject:
 def _autoscaled(thing: Object) -> SizeRange | None:
     """The sizes between which a HorizontalPodAutoscaler of the files keeps the object."""
     library, home = thing.library, thing.library.seen_from(thing.document).namespace
-    for each in library.documents:
-        if each.kind == "HorizontalPodAutoscaler" and library.seen_from(each).namespace == home:
-            found = sizes_of(each.tree, thing.document.kind, thing.name, each.where("spec"))
-            if found is not None:
-                return found
-    return None
+    near = [each for each in library.documents if library.seen_from(each).namespace == home]
+    scalers = [each for each in near if each.kind == "HorizontalPodAutoscaler"]
+    found = (sizes_of(each.tree, f"{thing.document.kind} {thing.name}", each.where("spec")) for each in scalers)
+    return next(filter(None, found), None)
 
 
 def daemon_set(thing: Object) -> Demand | PassiveObject:
@@ -331,36 +314,11 @@ def leader_worker_set(thing: Object) -> Demand | PassiveObject:
     if count == 0:
         return thing.passive("it has replicas: 0")
     run = Run()
-    if thing.owner.is_queued:  # each group is a workload of its own
-        sets = [("leader", 1, leader), ("workers", size - 1, worker)]
-        run.add_gang(thing.name, sets, template.key_where, copies=count)
-    else:
-        sets = [("leader", count, leader), ("workers", count * (size - 1), worker)]
-        run.add_gang(thing.name, sets, template.key_where)
-    found = run.demand(thing)
-    key = thing.root.labels_at("metadata", "annotations").get(LWS_EXCLUSIVE)
-    if key is None or isinstance(found, PassiveObject):
-        return found
-    return replace(found, exclusive=(ExclusiveGroups(thing.name, key, count, "groups", thing.root.where, ends=False),))
-
-
-LWS_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
-JOBSET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-
-
-def _exclusive_jobs(thing: Object, jobs: Sequence[ReplicatedJob]) -> Iterator[ExclusiveGroups]:
-    """The Jobs of a JobSet that share no domain with others: all of them, or those that say so.
-
-    Mirrors labelAndAnnotateObject of the JobSet controller, v0.12.0.
-    """
-    whole = thing.root.labels_at("metadata", "annotations").get(JOBSET_EXCLUSIVE)
-    by_key: dict[str, int] = {}
-    for job in jobs:
-        key = job.part.need("template").labels_at("metadata", "annotations").get(JOBSET_EXCLUSIVE, whole)
-        if key is not None and job.pods:
-            by_key[key] = by_key.get(key, 0) + job.part.count("replicas", 1)
-    for key, count in by_key.items():
-        yield ExclusiveGroups(thing.name, key, count, "Jobs", thing.root.where)
+    # Kueue takes each group as a workload of its own; without it, none ever makes room for another.
+    each, copies = (1, count) if thing.owner.is_queued else (count, 1)
+    sets = [("leader", each, leader), ("workers", each * (size - 1), worker)]
+    run.add_gang(thing.name, sets, template.key_where, copies=copies)
+    return run.demand(thing)
 
 
 POD_GROUP_KIND: Final = "PodGroup"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Final
 
 from gpuflow.demands.model import Demand, UnseenPart
 from gpuflow.formats.documents import Document, Library
@@ -35,20 +36,18 @@ KINDS: dict[tuple[str, str], Callable[[Object], Demand | PassiveObject]] = {
 }
 
 
-MANAGED_BY: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
-    ("Job", "batch"): (("spec",), "kubernetes.io/job-controller"),
-    ("CronJob", "batch"): (("spec", "jobTemplate", "spec"), "kubernetes.io/job-controller"),
-    ("JobSet", "jobset.x-k8s.io"): (("spec",), "jobset.sigs.k8s.io/jobset-controller"),
-    **{
-        (kind, "kubeflow.org"): (("spec", "runPolicy"), "kubeflow.org/training-operator")
-        for kind in operators.REPLICA_SPECS
-    },
-    ("MPIJob", "kubeflow.org"): (("spec", "runPolicy"), "kubeflow.org/mpi-operator"),
-    ("TrainJob", "trainer.kubeflow.org"): (("spec",), "trainer.kubeflow.org/trainjob-controller"),
-    ("RayCluster", "ray.io"): (("spec",), "ray.io/kuberay-operator"),
-    ("RayJob", "ray.io"): (("spec",), "ray.io/kuberay-operator"),
-}
-"""Where each kind says which controller looks after it, and the name of its own."""
+MANAGED: Final = (("spec",), ("spec", "jobTemplate", "spec"), ("spec", "runPolicy"))
+"""Where objects say which controller looks after them: `managedBy`."""
+OWN_CONTROLLERS: Final = (
+    "kubernetes.io/job-controller", "jobset.sigs.k8s.io/jobset-controller", "kubeflow.org/training-operator",
+    "kubeflow.org/mpi-operator", "trainer.kubeflow.org/trainjob-controller", "ray.io/kuberay-operator",
+)  # fmt: skip
+EXCLUSIVE: Final = (
+    "alpha.jobset.sigs.k8s.io/exclusive-topology",
+    "leaderworkerset.sigs.k8s.io/exclusive-topology",
+    "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology",
+)
+"""Annotations by which each Job, or each group, takes a domain of the topology for itself."""
 
 
 def demand_of(document: Document, library: Library, options: Options) -> Demand | PassiveObject:
@@ -57,7 +56,8 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
     found = KINDS[(document.kind, document.group)](thing)
     if isinstance(found, PassiveObject):
         return found
-    return replace(_managed_elsewhere(thing) or found, by_itself=True, kind=document.kind)
+    placed = replace(found, unseen=(*found.unseen, *_exclusive(thing)))
+    return replace(_managed_elsewhere(thing) or placed, by_itself=True, kind=document.kind)
 
 
 def _managed_elsewhere(thing: Object) -> Demand | None:
@@ -65,11 +65,20 @@ def _managed_elsewhere(thing: Object) -> Demand | None:
 
     Mirrors managedByExternalController of the JobSet controller (v0.12.0) and syncJob of the Job controller (v1.36.3).
     """
-    path, own = MANAGED_BY.get((thing.document.kind, thing.document.group), ((), ""))
-    part = thing.root.at(*path) if path else None
-    other = None if part is None else part.text("managedBy")
-    if part is None or other is None or other == own:
-        return None
-    at = part.need("managedBy")
-    unseen = UnseenPart(thing.name, f"{at.name} is {other}, and only that controller makes pods of it", at.where)
-    return Demand(thing.name, (), Dag({}), unseen=(unseen,))
+    for part in filter(None, (thing.root.at(*path) for path in MANAGED)):
+        if (other := part.text("managedBy")) is not None and other not in OWN_CONTROLLERS:
+            at = part.need("managedBy")
+            because = f"{at.name} is {other}, and only that controller makes pods of it"
+            return Demand(thing.name, (), Dag({}), unseen=(UnseenPart(thing.name, because, at.where),))
+    return None
+
+
+def _exclusive(thing: Object) -> Iterator[UnseenPart]:
+    """That its pods share no domain with others of their kind: which are free, and large enough, is not modeled."""
+    jobs = thing.root.at("spec", "replicatedJobs")
+    holders = [thing.root, *(each.need("template") for each in (jobs.items() if jobs is not None else ()))]
+    for holder in holders:
+        for key, domain in holder.labels_at("metadata", "annotations").items():
+            if key in EXCLUSIVE:
+                because = f"{key} gives each Job or group a {domain} of its own, and which of them are free and large "
+                yield UnseenPart(thing.name, f"{because}enough is not modeled", holder.where, is_placement=True)
