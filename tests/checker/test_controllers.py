@@ -326,6 +326,28 @@ def test_groups_that_serve_for_ever_need_room_at_once(tmp_path: Path) -> None:
     assert short.verdict == "never" and "serves for ever and asks for 32 nvidia.com/gpu in all" in said(short, "GF507")
 
 
+@pytest.mark.parametrize(("entry", "onexit", "pods"), [("s", "h", 1), ("h", "s", 2)])
+def test_the_agent_runs_from_the_first_step_that_needs_it(entry: str, onexit: str, pods: int, tmp_path: Path) -> None:
+    text = f"""{HEAD}spec:
+  entrypoint: {entry}
+  onExit: {onexit}
+  templates:
+  - {{name: s, {GPUS % 1}}}
+  - {{name: h, http: {{url: "http://x"}}}}
+"""
+    assert asked(text, tmp_path, quota(pods, "pods")).verdict == "always"
+    assert asked(text, tmp_path, quota(pods - 1, "pods")).verdict != "always"
+
+
+def test_a_daemon_that_is_not_surely_waited_for_is_no_never(tmp_path: Path) -> None:
+    text = DAEMON.replace("steps: [[{name: d, template: d}], [{name: s, template: s}]]", "dag: {tasks: TASKS}")
+    tasks = (
+        "[{name: d, template: d}, {name: x, template: s}, {name: s, template: s, depends: 'd.Daemoned || x.Succeeded'}]"
+    )
+    text = text.replace("TASKS", tasks).replace("WORKFLOW", "parallelism: 1").replace("TEMPLATE", "")
+    assert asked(text, tmp_path, quota(8)).verdict == "may-queue"
+
+
 def test_what_controllers_decide_holds_side_by_side_too(tmp_path: Path) -> None:
     text = LOCKED.replace("WORKFLOW", "{}").replace("OUTER", "{}").replace("INNER", MUTEX)
     daemon = DAEMON.replace("WORKFLOW", "").replace("TEMPLATE", "")

@@ -143,7 +143,12 @@ def _make_demand(
     if found.agent and options.engine != NO_ENGINE:
         agent = agent_step(workflow)
         steps = (*steps, agent)
-        tree = Dag({"run": tree, agent.name: Leaf(agent.name, {}, 1)})
+        leaf = Leaf(agent.name, {}, 1)
+        # Its pod starts with the first step that it runs.
+        if all(found.agent) and isinstance(tree, Dag) and tree.parallel is None and tree.edges == {"first": ["then"]}:
+            tree = replace(tree, nodes={**tree.nodes, agent.name: leaf}, edges={"first": ["then", agent.name]})
+        else:
+            tree = Dag({"run": tree, agent.name: leaf})
     if not isinstance(tree, Dag):
         tree = Dag({"main": tree})
     conditional = dict(found.conditional)

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from gpuflow.core.errors import Finding, Where, list_names
 from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, UnseenPart
-from gpuflow.formats.argo import Path, Waits, Workflow
+from gpuflow.formats.argo import Path, Template, Waits, Workflow
 from gpuflow.graph import Dag, Leaf, Loop, Tree, order, peak, with_weights
 from gpuflow.readers.argo.expressions import NotConstant, depends_holds
 from gpuflow.readers.argo.variables import Lock, OpenValue, Scope
@@ -104,6 +104,7 @@ class WalkResult:
     escaped: list[Tree] = field(default_factory=list)
     """What lives on after the step that created it."""
     agent: list[bool] = field(default_factory=list)
+    """What Argo's agent runs, each with whether it is in the exit handler."""
     daemons: list[str] = field(default_factory=list)
     limited: list[str] = field(default_factory=list)
     """Templates whose parallelism holds something back."""
@@ -181,14 +182,17 @@ def lock_findings(found: WalkResult) -> Iterator[tuple[bool, Finding]]:
             yield True, Finding("GF832", text, where, hint if "mutex" in lock.name else None, "warning")
 
 
-def keep_places(found: WalkResult, most: int | None, daemons: Sequence[str], what: str, name: str, spot: Spot) -> None:
+def keep_places(
+    found: WalkResult, most: int | None, daemons: Sequence[str], what: str, name: str, where: Where, is_sure: bool
+) -> None:
     """Note a step that never starts because daemons before it have all places of a parallelism."""
-    if most is None or most < 1 or len(daemons) < most:
-        return
-    keep = "keeps its place" if most == 1 else "keep their places"
-    text = f"{name} never starts: {what} is {most}, and {list_names(daemons[:most], 'daemon')} {keep} while it waits"
-    hint = f"give {len(daemons) + 1} or more: a daemon counts until what is around it has ended"
-    _stuck(found, Finding("GF830", text, spot.where, hint), is_sure=spot.is_sure)
+    if most is not None and 0 < most <= len(daemons):
+        keep = "keeps its place" if most == 1 else "keep their places"
+        text = (
+            f"{name} never starts: {what} is {most}, and {list_names(daemons[:most], 'daemon')} {keep} while it waits"
+        )
+        hint = f"give {len(daemons) + 1} or more: a daemon counts until what is around it has ended"
+        _stuck(found, Finding("GF830", text, where, hint), is_sure=is_sure)
 
 
 def may_keep_places(found: WalkResult, daemons: float, most: int | None, what: str, where: Where) -> None:
@@ -202,13 +206,6 @@ def daemons_at_once(tree: Tree, daemons: Collection[str]) -> float:
     """The most daemons that run at the same time; without bound where only the run will tell."""
     most = peak(with_weights(tree, {name: {"places": 1} for name in daemons}), "places").value
     return float("inf") if most is None else most
-
-
-class Spot(NamedTuple):
-    """Where a step is written, and whether every run starts it."""
-
-    where: Where
-    is_sure: bool
 
 
 def empty_child(name: str) -> Child:
@@ -315,16 +312,16 @@ def _chain(names: Iterable[str]) -> dict[str, list[str]]:
     return {name: [then] for name, then in pairwise(names)}
 
 
-def limit_of(most: int | None, name: str, groups: list[dict[str, Child]], found: WalkResult, where: Where) -> Limit:
+def limit_of(most: int | None, template: Template, groups: list[dict[str, Child]], found: WalkResult) -> Limit:
     """The template's parallelism, which counts its direct children: pods, steps and DAGs.
 
     Mirrors checkParallelism of workflow/controller/operator.go. A graph counts pods; where children are more than
     pods, only one loop at a time can be counted by its copies, and everything else is a bound.
     """
     children = [child for group in groups for child in group.values()]
-    daemons = [child for child in children if child.is_daemon]
+    daemons, name = [child for child in children if child.is_daemon], template.name
     if daemons and len(daemons) < len(children):
-        may_keep_places(found, _sum(daemons), most, f"parallelism of template {name}", where)
+        may_keep_places(found, _sum(daemons), most, f"parallelism of template {name}", template.where())
     if most is None or most <= 0 or _sum(children) <= most:
         return Limit()
     found.limited.append(name)

@@ -38,7 +38,6 @@ from gpuflow.readers.argo.flow import (
     Call,
     Child,
     Place,
-    Spot,
     TooLarge,
     WalkResult,
     empty_child,
@@ -238,22 +237,16 @@ class Walk:
         return self._note_locks(Child(tree, is_pods, count, is_daemon, locks), count, at)
 
     def read_beside(
-        self,
-        call: Mapping[str, Any],
-        at: Call,
-        name: str,
-        place: Place,
-        ahead: Sequence[str],
-        most: int | None,
-        of: str,
+        self, call: Mapping[str, Any], at: Call, name: str, place: Place, ahead: Sequence[str], template: Template
     ) -> Child:
-        """A call that starts when these daemons of its own template run; `most` children of it run at once."""
+        """A call that starts when these daemons of its own template run."""
         child = self.read_call(call, replace(at, daemons=(*at.daemons, *ahead)), name, place)
         if child.count != 0:
-            spot = Spot(place.where(), at.sure and name not in self.found.conditional)
+            step = name, place.where(), at.sure and name not in self.found.conditional
             what = f"parallelism of {self.workflow.document.kind} {self.workflow.document.name}"
-            keep_places(self.found, self.most, (*at.daemons, *ahead), what, name, spot)
-            keep_places(self.found, most, ahead, f"parallelism of template {of}", name, spot)
+            keep_places(self.found, self.most, (*at.daemons, *ahead), what, *step)
+            own = number_of(self._with_defaults(template).get("parallelism"))
+            keep_places(self.found, own, ahead, f"parallelism of template {template.name}", *step)
         return child
 
     def sure_daemons(self, child: Child, name: str, at: Call) -> Iterator[str]:
@@ -394,7 +387,7 @@ class Walk:
 
     def _leaf(self, template: Template, tree: Mapping[str, Any], kind: str, at: Call, name: str) -> Child:
         if kind in ("http", "plugin"):
-            self.found.agent.append(True)
+            self.found.agent.append(at.is_exit)
             return empty_child(name)
         if kind == "suspend":
             return empty_child(name)
@@ -491,7 +484,6 @@ def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call
     groups: dict[str, dict[str, Child]] = {}
     place = Place(template.workflow, (*template.path, "steps"))
     ahead: list[str] = []
-    own = number_of(tree.get("parallelism"))
     for index, group in enumerate(as_list(tree.get("steps"))):
         if not isinstance(group, list):
             walk.found.refuse("GF713", f"template {template.name}: steps[{index}] is not a list", place.where(index))
@@ -503,12 +495,12 @@ def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call
                 walk.found.refuse("GF713", f"template {template.name}: a step is not a map", spot.where())
                 continue
             called = f"{name}.{own_name(text_of(step.get('name')), number)}"
-            child = walk.read_beside(step, at, called, spot, ahead, own, template.name)
+            child = walk.read_beside(step, at, called, spot, ahead, template)
             key = called if called not in children else f"{called}-{number}"
             children[key] = child
         groups[f"{name}[{index}]"] = children
         ahead += chain.from_iterable(walk.sure_daemons(child, key, at) for key, child in children.items())
-    most = limit_of(own, template.name, list(groups.values()), walk.found, template.where())
+    most = limit_of(number_of(tree.get("parallelism")), template, list(groups.values()), walk.found)
     nodes: dict[str, Tree] = {}
     edges: dict[str, list[str]] = {}
     before: str | None = None
@@ -543,15 +535,15 @@ def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, 
     outcomes: dict[str, tuple[str, ...]] = {}
     asked = excluding_tasks(waits, wanted)
     ahead: dict[str, list[str]] = {}
-    own = number_of(tree.get("parallelism"))
     for key in wanted:
         index, task = tasks[key]
         called = f"{name}.{own_name(key, index)}"
         may, surely = may_and_must_run(waits[key], outcomes)
         inside = at if surely else replace(at, sure=False)
         known_before = len(walk.found.conditional)
-        earlier = list(dict.fromkeys(chain.from_iterable(ahead[each] for each in waits[key].names)))
-        child = children[key] = walk.read_beside(task, inside, called, place.at(index), earlier, own, template.name)
+        sure = () if "|" in str(task.get("depends")) else waits[key].names
+        earlier = list(dict.fromkeys(chain.from_iterable(ahead[each] for each in sure)))
+        child = children[key] = walk.read_beside(task, inside, called, place.at(index), earlier, template)
         ahead[key] = [*earlier, *walk.sure_daemons(child, called, inside)]
         is_skippable = len(walk.found.conditional) > known_before and called in walk.found.conditional
         if not may or key in asked:
@@ -565,7 +557,7 @@ def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, 
     for key, before in edges.items():
         for each in before:
             after.setdefault(each, []).append(key)
-    most = limit_of(own, template.name, [children], walk.found, template.where())
+    most = limit_of(number_of(tree.get("parallelism")), template, [children], walk.found)
     return most.limit_all({key: most.tree(child) for key, child in children.items()}, after, name)
 
 

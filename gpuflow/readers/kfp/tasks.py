@@ -94,17 +94,10 @@ def _excludes(tasks: Message, first: str, second: str, text: str) -> bool:
 
 
 def _conjuncts(text: str) -> list[str]:
-    """The parts of a condition that must all hold; none where it is not made of such."""
-    parts, depth, quoted = [""], 0, False
-    for number, sign in enumerate(text):
-        quoted ^= sign == "'"
-        depth += 0 if quoted else (sign == "(") - (sign == ")")
-        if not quoted and not depth and text.startswith("||", number):
-            return []
-        if not quoted and not depth and text.startswith(" && ", number):
-            parts.append("")
-        parts[-1] += sign
-    return [each.removeprefix(" && ") for each in parts]
+    """The parts of a condition that must all hold; none where it is not plainly made of such."""
+    parts, quoted = text.split(" && "), text.split("'")[1::2]
+    is_plain = all(part.count("(") == part.count(")") for part in parts) and "||" not in text
+    return parts if is_plain and not any(sign in word for word in quoted for sign in "()&") else []
 
 
 @dataclass(frozen=True)

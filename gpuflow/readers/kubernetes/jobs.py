@@ -57,7 +57,8 @@ def _pod_group(thing: Object, name: str) -> Demand | PassiveObject:
     run = Run()
     run.add_gang(thing.name, [(f"role-{n}", len(each), each[0]) for n, each in enumerate(alike)], thing.root.where)
     found = run.demand(thing)
-    said = {(each.labels_at("metadata", "annotations").get(GROUP_TOTAL, ""), _queue(each)) for each in members}
+    texts = [{**each.labels_at("metadata", "annotations"), **each.labels_at("metadata", "labels")} for each in members]
+    said = {(each.get(GROUP_TOTAL, ""), each.get(QUEUE_LABEL)) for each in texts}
     total, where = next(iter(said))[0], thing.root.need("metadata").key_where
     text = f"pod group {name}: {len(members)} of {total} pods are in the files"
     if isinstance(found, PassiveObject) or (len(said) == 1 and total in ("", str(len(members)))):
@@ -68,10 +69,6 @@ def _pod_group(thing: Object, name: str) -> Demand | PassiveObject:
         return replace(found, refusals=(Finding("GF835", f"{text}: Kueue does not admit all of them", where, hint),))
     text += ", and Kueue admits none before all are there"
     return replace(found, unsettled=(Finding("GF835", text, where, "give the files of all of them", "warning"),))
-
-
-def _queue(pod: Part) -> str | None:
-    return pod.labels_at("metadata", "labels").get(QUEUE_LABEL)
 
 
 def pod_template(thing: Object) -> PassiveObject:
