@@ -44,6 +44,11 @@ def bounding_hint(demand: Demand, steps: str) -> str:
     return "a document that bounds the number would settle it"
 
 
+def cap_word(demand: Demand) -> str:
+    """The field of the document that limits how many pods live at once."""
+    return "parallel" if demand.kind in ("Pipeline", "DAG") else "parallelism"
+
+
 def waiting_note(demand: Demand, what: WaitsFor, steps: Iterable[str]) -> str:
     """What it means on the engine that pods of these steps wait, and how long they may."""
     text = WITHOUT_ENGINE[what] if demand.by_itself else facts_of(demand.engine).waits[what]

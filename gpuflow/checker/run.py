@@ -20,7 +20,7 @@ from gpuflow.checker.question import World, ask, place_pods, with_deadline
 from gpuflow.checker.quota.namespace import namespace_policy
 from gpuflow.checker.report import SEPARATOR, Outcome, Report, Verdict, merge_outcomes, outcome_of, worst_verdict
 from gpuflow.checker.rules import apply_rules
-from gpuflow.checker.rules.deadlocks import with_gang_warnings
+from gpuflow.checker.rules.deadlocks import REPLICAS, with_gang_warnings
 from gpuflow.checker.rules.snapshot import annotations_of, namespace_object
 from gpuflow.checker.snapshot.missing_kinds import assumed_kinds, needed_kinds
 from gpuflow.checker.snapshot.prepared import NamespacePart, PreparedCluster, prepare_cluster
@@ -29,7 +29,7 @@ from gpuflow.cluster.model import with_entry
 from gpuflow.core.errors import Finding, Severity, Where, fail, list_names, warning
 from gpuflow.core.work_budget import work_limit
 from gpuflow.demands import Demand
-from gpuflow.demands.model import LaterAttempts, Pod, split_mixed_steps
+from gpuflow.demands.model import LaterAttempts, Pod, SizeRange, sizes_of, split_mixed_steps
 from gpuflow.engines import facts_of
 from gpuflow.kubernetes.resources import ResourceList, read_map, read_resource_list
 
@@ -314,7 +314,48 @@ def _later_finding(world: World, first: Outcome, later: LaterAttempts, outcome: 
     )
 
 
-READINGS: Final[tuple[Reading, ...]] = (overlapping_runs, changing_quotas, possible_node_selectors, later_attempts)
+def other_sizes(world: World, judge: Judge) -> Outcome:
+    """What a controller decides that may run fewer or more pods than the demand says: *always* only if the most of them
+    always have room, *never* only if the fewest never have."""
+    demand = world.demand
+    size = demand.size or _autoscaled(world)
+    if size is None:
+        return judge(world)
+    if size.may_grow:
+        demand = demand.with_size(min(max(demand.steps[0].pods, size.least), size.most))
+    first = judge(replace(world, demand=replace(demand, size=None)))
+    text = f"{size.because} {size.least} to {size.most} pods"
+    if size.least and judge(world.without_advice(demand=demand.with_size(size.least))).verdict == "never":
+        words = Finding("GF838", f"{text}, and even {size.least} never have room", size.where, "ask for less")
+        return merge_outcomes([first, outcome_of([words], "never")])
+    if not size.may_grow:
+        return first
+    if first.verdict == "never":  # of as many as there are at first; fewer may be all that run
+        first = replace(first, verdict="may-queue")
+    most, verdict = judge(world.without_advice(demand=demand.with_size(size.most))).verdict, first.verdict
+    if worst_verdict((verdict, most)) != verdict:
+        verdict = "unknown" if most == "unknown" else "may-queue"
+        text += f": with {size.most} it {LATER_OUTCOMES[most]}"
+    peaks = demand.with_size(size.most).peak
+    hint = "at the most: " + ", ".join(f"{key} {peaks[key].value}" for key in sorted(peaks))
+    severity: Severity = "note" if verdict == "always" else "warning"
+    return merge_outcomes([first, Outcome(verdict, findings=(Finding("GF838", text, size.where, hint, severity),))])
+
+
+def _autoscaled(world: World) -> SizeRange | None:
+    """The sizes between which a HorizontalPodAutoscaler of the snapshot keeps an object."""
+    scalers = world.cluster.of("HorizontalPodAutoscaler", world.namespace) if world.demand.kind in REPLICAS else ()
+    title = f"{world.demand.kind} {world.demand.name}"
+    return next(filter(None, (sizes_of(each.body, title, each.where) for each in scalers)), None)
+
+
+READINGS: Final[tuple[Reading, ...]] = (
+    other_sizes,
+    overlapping_runs,
+    changing_quotas,
+    possible_node_selectors,
+    later_attempts,
+)
 """What a snapshot leaves open, the outermost first."""
 
 

@@ -288,6 +288,32 @@ class LaterAttempts:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeRange:
+    """A controller decides how many pods the one step of a demand has."""
+
+    least: int
+    most: int
+    because: str
+    """The beginning of a sentence, up to the numbers."""
+    where: Where = field(default_factory=Where)
+    may_grow: bool = False
+    """Whether it may be more than the demand says, and not only fewer."""
+
+
+def sizes_of(autoscaler: Mapping[str, Any], title: str, where: Where) -> SizeRange | None:
+    """The sizes between which a HorizontalPodAutoscaler keeps `Kind name`; None where it is about another object."""
+    spec = autoscaler.get("spec")
+    target = spec.get("scaleTargetRef") if isinstance(spec, Mapping) else None
+    if not isinstance(spec, Mapping) or not isinstance(target, Mapping):
+        return None
+    least, most = spec.get("minReplicas", 1), spec.get("maxReplicas")
+    is_other = f"{target.get('kind')} {target.get('name')}" != title
+    if is_other or not isinstance(least, int) or not isinstance(most, int) or not 0 <= least <= most or not most:
+        return None
+    return SizeRange(int(least), int(most), f"a HorizontalPodAutoscaler keeps {title} at", where, may_grow=True)
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceRequest:
     """The GPUs or MIG slices that a step of a pipeline asks for."""
 
@@ -397,6 +423,16 @@ class Demand:
     """What of it is not known. Peaks that it can change are unknown, and so is the verdict, unless it is never."""
     only_at_most: str | None = None
     """Why peaks may never be reached though no step says so: locks, or a limit that is only bounded here."""
+    waits: tuple[Finding, ...] = ()
+    """What may keep it waiting though there is room: locks that others hold. An error: it may wait for itself."""
+    unsettled: tuple[Finding, ...] = ()
+    """What decides whether it starts, and is not known."""
+    beside: tuple[tuple[str, ...], ...] = ()
+    """Steps that run until after another has ended, and that one, the last: they must find room together."""
+    size: SizeRange | None = None
+    """That a controller may run it with fewer or more pods than it asks for."""
+    keeps_cap: bool = True
+    """Whether a cap on live pods holds back all of its pods, and never what they wait for."""
     namespace: str | None = None
     """The namespace that the document names; None: whoever runs it says so."""
     stored: tuple[StoredObject, ...] = ()
@@ -529,9 +565,15 @@ class Demand:
         """The demand if its pipeline said `parallel`; None where nobody can say that."""
         if self.pipeline is not None:
             return self.pipeline.with_cap(self, parallel)
-        if self.by_itself:
+        if self.by_itself or not self.keeps_cap:
             return None
         return replace(self, graph=replace(self.graph, parallel=parallel)) if isinstance(self.graph, Dag) else None
+
+    def with_size(self, pods: int) -> Demand:
+        """The demand if its one step had so many pods, all of which live together."""
+        step = self.steps[0]
+        sized = replace(step, pod_sets=(replace(step.pod_sets[0], count=pods),), copies=1)
+        return replace(self, steps=(sized,), graph=Dag({step.name: Leaf(step.name, {}, pods)}), size=None)
 
     def document(self) -> dict[str, Any]:
         """The contract's JSON shape."""

@@ -204,7 +204,7 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         refusals=refusals,
         engine_settings=settings_of(parts, engine),
         pods_collected=pods_collected(pipeline, parts, engine),
-        unseen=tuple(_other_queues(plan)),
+        unseen=(*_other_queues(plan), *_hooks(plan, engine)),
         stored=tuple(_stored(pipeline, facts)),
         places=plan.where if not alert else partial(_place, plan),
         source=own_pipeline,
@@ -309,6 +309,16 @@ def _other_queues(plan: Plan) -> Iterator[UnseenPart]:
     for each in plan.containers if not kind.in_kueue else ():
         if each.step.gang is not None:
             yield volcano_queue_unseen(each.name, each.step.queue or plan.site.queue, each.where("queue"))
+
+
+def _hooks(plan: Plan, engine: str) -> Iterator[UnseenPart]:
+    """Templates of the cluster that run beside the run: no file of ours says what they are."""
+    for name, hook in getattr(_engine_options(plan.pipeline.engines, engine), "hooks", {}).items():
+        called = f"hook-{name}"
+        because = f"engines.{engine}.hooks names template {hook.template_ref.template} of {hook.template_ref.name}"
+        where = plan.pipeline.where("engines", engine, "hooks", name)
+        hint = f"gpuflow demand FILE shows what {hook.template_ref.name} asks for"
+        yield UnseenPart(called, f"{because}, which only the cluster has", where, hint=hint)
 
 
 def _alert(plan: Plan, engine: str) -> tuple[StepDemand, ...]:

@@ -14,7 +14,7 @@ from gpuflow.checker.question import Question, check_rule
 from gpuflow.checker.quota.claims import where_of_claims
 from gpuflow.checker.quota.namespace import StepAdmission
 from gpuflow.checker.quota.peak import COUNTED_PODS, COUNTED_WORKLOADS, QuotaLine, StoredObjects, run_objects
-from gpuflow.checker.report import LimitLine, amount, asking_clause, bounding_hint, waiting_note
+from gpuflow.checker.report import LimitLine, amount, asking_clause, bounding_hint, cap_word, waiting_note
 from gpuflow.checker.rules.pods import asked_resources
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import nearest_word
@@ -102,7 +102,7 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
     if scope.verdict == "unknown" and bound.reached is not None:
         hint = "give the pipeline a parallel cap, or a quota for the most that it may hold"
         if scope.safe_parallelism is not None:
-            hint = f"with parallel: {scope.safe_parallelism} this line of the quota always has room"
+            hint = f"with {cap_word(demand)}: {scope.safe_parallelism} this line of the quota always has room"
         text = f"{scope.resource}: quota {scope.name} leaves {left} of {scope.hard}, and the worst moment is at most "
         text += f"{scope.peak}, perhaps less: {bound.because}"
         yield warning("GF514", text, where, hint)
@@ -119,7 +119,8 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
         hint = "its controller asks again until there is room" if all(each.by_controller for each in said) else applied
     if made is not None and made.per == "run":
         hint = f"nothing asks again: while old ones are kept, no run starts; delete some {made.kind}s first"
-    most = amount(scope.peak) if bound.reached is None else f"up to {amount(scope.peak)}"
+    is_less = bound.bound == "at-most" or demand.only_at_most is not None or bound.reached is not None
+    most = f"up to {amount(scope.peak)}" if is_less else amount(scope.peak)
     yield warning(
         "GF512",
         f"{together} for {most} of {scope.resource}; quota {scope.name} leaves {amount(left)} of {amount(scope.hard)}",

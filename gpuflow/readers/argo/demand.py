@@ -25,7 +25,18 @@ from gpuflow.formats.documents import Document, Library
 from gpuflow.formats.nodes import as_list, as_plain, mapping, maps_in, number_of, text_of
 from gpuflow.graph import Dag, Leaf, Tree
 from gpuflow.pod.engine_containers import agent_spec, engine_of, settings_of
-from gpuflow.readers.argo.flow import MOST_STEPS, Call, Place, TooLarge, WalkResult, with_ending_daemons
+from gpuflow.readers.argo.flow import (
+    MOST_STEPS,
+    Call,
+    Place,
+    TooLarge,
+    WalkResult,
+    daemons_at_once,
+    lock_findings,
+    may_keep_places,
+    take_locks,
+    with_ending_daemons,
+)
 from gpuflow.readers.argo.pods import PodMaker, wrong_in_claim
 from gpuflow.readers.argo.removed_fields import Release, removed_in_workflow
 from gpuflow.readers.argo.variables import Scope, arguments_of, bound_by, filled_tree, global_scope, locks_of
@@ -78,7 +89,9 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
     claims = {claim.volume: claim for claim in _claims(workflow, scope, found)}
     parts = engine_of(options.site, options.engine)
     walk = Walk(workflow, library, scope, PodMaker(workflow, parts, claims), options, found)
-    at = Call(workflow, scope)
+    locks = list(locks_of(workflow.tree, scope, library, walk.release, walk.home))
+    take_locks(found, locks, Call(workflow, scope), document.name, workflow.where("synchronization"))
+    at = Call(workflow, scope, held=tuple((lock.name, document.name) for lock in locks))
     try:
         place = Place(template.workflow, template.path)
         name = walk.found.unique_name(own_name(template.name, 0))
@@ -97,13 +110,17 @@ def _make_demand(
 ) -> Demand:
     document, found = workflow.document, walk.found
     removed = removed_in_workflow(document, workflow.tree, workflow.where, walk.release)
-    refusals = [*found.findings, *removed]
     parallel = number_of(workflow.tree.get("parallelism"))
+    refusals = [*found.findings, *removed]
     if parallel is not None and parallel < 1 and found.steps:
         text = f"{document.kind} {document.name}: parallelism is {parallel}, so that no pod ever starts"
         refusals.append(Finding("GF718", text, workflow.where("parallelism"), "give 1 or more, or leave it out"))
         parallel = None
     at_most = [*found.at_most, *bound_by(found.locks)]
+    if found.daemons and len(found.daemons) < len(found.steps):
+        daemons = daemons_at_once(tree, found.daemons)
+        may_keep_places(found, daemons, parallel, f"parallelism of {document.kind} {document.name}", document.where())
+    shared = list(lock_findings(found))
     if found.daemons and (parallel is not None or found.limited):
         # A daemon that has started keeps its place; the graph counts as if it could wait.
         at_most.append(f"{found.daemons[0]} is a daemon, which takes one of the places that parallelism leaves")
@@ -127,7 +144,12 @@ def _make_demand(
     if found.agent and options.engine != NO_ENGINE:
         agent = agent_step(workflow)
         steps = (*steps, agent)
-        tree = Dag({"run": tree, agent.name: Leaf(agent.name, {}, 1)})
+        leaf = Leaf(agent.name, {}, 1)
+        # Its pod starts with the first step that it runs.
+        if all(found.agent) and isinstance(tree, Dag) and tree.parallel is None and tree.edges == {"first": ["then"]}:
+            tree = replace(tree, nodes={**tree.nodes, agent.name: leaf}, edges={"first": ["then", agent.name]})
+        else:
+            tree = Dag({"run": tree, agent.name: leaf})
     if not isinstance(tree, Dag):
         tree = Dag({"main": tree})
     conditional = dict(found.conditional)
@@ -145,6 +167,10 @@ def _make_demand(
         unseen=tuple(dict.fromkeys(found.unseen)),
         created=(*found.stored, *(_AGENT if found.agent and options.engine != NO_ENGINE else ())),
         only_at_most=at_most[0] if at_most else None,
+        waits=(*found.waits, *(finding for is_known, finding in shared if is_known)),
+        unsettled=tuple(finding for is_known, finding in shared if not is_known),
+        beside=tuple(found.beside),
+        keeps_cap=not (found.daemons or found.created or found.escaped or found.agent),
     )  # fmt: skip
 
 
@@ -258,7 +284,8 @@ def _overlap(workflow: Workflow, release: Release | None) -> Overlap | None:
     policy = text_of(cron.get("concurrencyPolicy")) or "Allow"
     if policy != "Allow" or cron.get("suspend") is True:
         return None
-    limits = [limit for _, limit in locks_of(workflow.tree, global_scope(workflow, Library(), {}), Library(), release)]
+    locks = locks_of(workflow.tree, global_scope(workflow, Library(), {}), Library(), release)
+    limits = [lock.limit for lock in locks]
     if 1 in limits:
         return None
     written = [text_of(each) or "" for each in (*as_list(cron.get("schedules")), cron.get("schedule")) if each]

@@ -2,6 +2,10 @@
 
 `Call` is where a call stands, `Child` what it becomes, and `WalkResult` what was found so far.
 
+A daemon that runs keeps its place in every parallelism that counts it, and what holds a lock keeps it until all below
+it has ended: what can only start when one of them ends never does. Mirrors checkParallelism and TryAcquire of
+workflow/controller and workflow/sync, Argo v4.0.2.
+
 Argo tells a daemon to end when the template around it has ended, and goes on at once: the pod lives for its grace
 period beside whatever comes next, exit handlers and the next copy of a loop included. Argo's own limits do not count
 it any more; quotas do.
@@ -9,19 +13,19 @@ it any more; quotas do.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, product
+from itertools import chain, pairwise, product
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from gpuflow.core.errors import Finding, Where
+from gpuflow.core.errors import Finding, Where, list_names
 from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, UnseenPart
 from gpuflow.demands.stored import StoredObject
-from gpuflow.formats.argo import Path, Waits, Workflow
-from gpuflow.graph import Dag, Leaf, Loop, Tree
+from gpuflow.formats.argo import Path, Template, Waits, Workflow
+from gpuflow.graph import Dag, Leaf, Loop, Tree, order, peak, with_weights
 from gpuflow.readers.argo.expressions import NotConstant, depends_holds
-from gpuflow.readers.argo.variables import OpenValue, Scope
+from gpuflow.readers.argo.variables import Lock, OpenValue, Scope
 
 MOST_STEPS: Final = 20_000
 """Steps that are read of one workflow; templates that call others twice could make any number."""
@@ -61,6 +65,10 @@ class Call:
     is_exit: bool = False
     on_exit: bool = False
     """Its pods belong to an exit handler, of the run or of a step."""
+    held: tuple[tuple[str, str], ...] = ()
+    """The locks that are held while it runs, and by what."""
+    daemons: tuple[str, ...] = ()
+    """The daemons that surely run when it starts."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ class Child:
     count: int | None = 1
     """How many nodes that is at most."""
     is_daemon: bool = False
-    locks: tuple[tuple[str, int | None], ...] = ()
+    locks: tuple[Lock, ...] = ()
     is_loop: bool = False
     """Its tree is a loop of what its template's parallelism counts."""
 
@@ -97,6 +105,7 @@ class WalkResult:
     escaped: list[Tree] = field(default_factory=list)
     """What lives on after the step that created it."""
     agent: list[bool] = field(default_factory=list)
+    """What Argo's agent runs, each with whether it is in the exit handler."""
     daemons: list[str] = field(default_factory=list)
     limited: list[str] = field(default_factory=list)
     """Templates whose parallelism holds something back."""
@@ -104,6 +113,12 @@ class WalkResult:
     created: list[str] = field(default_factory=list)
     """Steps of what a step creates."""
     stored: list[StoredObject] = field(default_factory=list)
+    waits: list[Finding] = field(default_factory=list)
+    """What may keep a step waiting though there is room."""
+    beside: list[tuple[str, ...]] = field(default_factory=list)
+    """Daemons, and a step that surely runs beside them."""
+    shared: dict[str, tuple[Lock, str, Where]] = field(default_factory=dict)
+    """Locks that other workflows may hold, by name, each with the first that takes it."""
     touched: set[int] = field(default_factory=set)
     """Loops whose item decided something that matters."""
 
@@ -138,6 +153,61 @@ class WalkResult:
 
     def _collections(self) -> tuple[list[Any] | dict[str, Any], ...]:
         return tuple(each for each in vars(self).values() if isinstance(each, list | dict))
+
+
+def take_locks(found: WalkResult, locks: Iterable[Lock], at: Call, name: str, where: Where) -> None:
+    """Note what these locks may have to wait for: others, or what it runs in itself."""
+    for lock in locks:
+        holders = [by for held, by in at.held if held == lock.name]
+        if lock.limit is not None and len(holders) >= lock.limit:
+            text = f"{name} waits for {lock.name}, which {' and '.join(holders)} holds until {name} has ended"
+            _stuck(found, Finding("GF831", text, where, "take the lock in one of them only"), is_sure=at.sure)
+        elif not lock.is_private:
+            found.shared.setdefault(lock.name, (lock, name, where))
+
+
+def _stuck(found: WalkResult, finding: Finding, *, is_sure: bool) -> None:
+    """What surely starts never does; what may start may then wait without end. Of each code the first is said."""
+    if not any(each.code == finding.code for each in (*found.findings, *(() if is_sure else found.waits))):
+        (found.findings if is_sure else found.waits).append(finding)
+
+
+def lock_findings(found: WalkResult) -> Iterator[tuple[bool, Finding]]:
+    """What is said of locks that others may hold, and whether it is known how many may."""
+    for lock, name, where in found.shared.values():
+        if lock.unknown is not None:
+            text = f"{name} waits for {lock.name}, and how many may hold it is not known: {lock.unknown}"
+            yield False, Finding("GF833", text, where, "name the file of its ConfigMap as well", "warning")
+        else:
+            text = f"{name} waits for {lock.name}, which other workflows may hold; no snapshot shows who does"
+            hint = "a mutex whose name has {{workflow.uid}} in it is held by this run only"
+            yield True, Finding("GF832", text, where, hint if "mutex" in lock.name else None, "warning")
+
+
+def keep_places(
+    found: WalkResult, most: int | None, daemons: Sequence[str], what: str, name: str, where: Where, is_sure: bool
+) -> None:
+    """Note a step that never starts because daemons before it have all places of a parallelism."""
+    if most is not None and 0 < most <= len(daemons):
+        keep = "keeps its place" if most == 1 else "keep their places"
+        text = (
+            f"{name} never starts: {what} is {most}, and {list_names(daemons[:most], 'daemon')} {keep} while it waits"
+        )
+        hint = f"give {len(daemons) + 1} or more: a daemon counts until what is around it has ended"
+        _stuck(found, Finding("GF830", text, where, hint), is_sure=is_sure)
+
+
+def may_keep_places(found: WalkResult, daemons: float, most: int | None, what: str, where: Where) -> None:
+    """Note that daemons may take all places of a parallelism while something else has not started."""
+    if most is not None and 0 < most <= daemons:
+        text = f"{what} is {most}, and its daemons may take all of that: what has not started then never does"
+        _stuck(found, Finding("GF830", text, where, "give more: a daemon keeps its place while it runs"), is_sure=False)
+
+
+def daemons_at_once(tree: Tree, daemons: Collection[str]) -> float:
+    """The most daemons that run at the same time; without bound where only the run will tell."""
+    most = peak(with_weights(tree, {name: {"places": 1} for name in daemons}), "places").value
+    return float("inf") if most is None else most
 
 
 def empty_child(name: str) -> Child:
@@ -221,31 +291,49 @@ class Limit(NamedTuple):
             return tree
         return replace(tree, parallel=self.copies if tree.parallel is None else min(tree.parallel, self.copies))
 
+    one_by_one: bool = False
+    """Children run one after the other, in whatever order."""
+
+    def beside(self, nodes: Mapping[str, Tree]) -> Tree:
+        """Children that nothing else keeps apart."""
+        return Dag(nodes, _chain(nodes)) if self.one_by_one and len(nodes) > 1 else parallel_tree(nodes)
+
     def limit_all(self, nodes: Mapping[str, Tree], edges: Mapping[str, list[str]], name: str) -> Child:
         """All nodes. To the template around them they are one child, and not a pod."""
         if not nodes:
             return empty_child(name)
+        if self.one_by_one:
+            edges = _chain(order({key: edges.get(key, []) for key in nodes}))
         alone = len(nodes) == 1 and self.pods is None
         tree = next(iter(nodes.values())) if alone else Dag(nodes, edges, self.pods)
         return Child(tree, is_pods=False, count=1)
 
 
-def limit_of(most: int | None, name: str, groups: list[dict[str, Child]], found: WalkResult) -> Limit:
+def _chain(names: Iterable[str]) -> dict[str, list[str]]:
+    """Edges by which each waits for the one before it."""
+    return {name: [then] for name, then in pairwise(names)}
+
+
+def limit_of(most: int | None, template: Template, groups: list[dict[str, Child]], found: WalkResult) -> Limit:
     """The template's parallelism, which counts its direct children: pods, steps and DAGs.
 
     Mirrors checkParallelism of workflow/controller/operator.go. A graph counts pods; where children are more than
     pods, only one loop at a time can be counted by its copies, and everything else is a bound.
     """
     children = [child for group in groups for child in group.values()]
+    daemons, name = [child for child in children if child.is_daemon], template.name
+    if daemons and len(daemons) < len(children):
+        may_keep_places(found, _sum(daemons), most, f"parallelism of template {name}", template.where())
     if most is None or most <= 0 or _sum(children) <= most:
         return Limit()
     found.limited.append(name)
     if all(child.is_pods for child in children):
         return Limit(pods=most)
-    has_daemons = any(child.is_daemon for child in children)
+    if most == 1 and not daemons and all(child.is_loop or child.count in (0, 1) for child in children):
+        return Limit(copies=1, one_by_one=True)
     for group in groups:
         counted = [child for child in group.values() if child.count != 0]
-        certain = len(counted) == 1 and counted[0].is_loop and not has_daemons
+        certain = len(counted) == 1 and counted[0].is_loop and not daemons
         if _sum(counted) > most and not certain:
             found.at_most.append(f"parallelism of template {name} counts its children, and some are more than a pod")
             break

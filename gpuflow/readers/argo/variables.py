@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gpuflow.formats.argo import Workflow, sequence_of
 from gpuflow.formats.documents import Library
@@ -353,20 +353,40 @@ def _text(value: Any) -> str:
 LockUse = tuple[str, int | None, int | None, int | None]
 
 
-def locks_of(
-    tree: Mapping[str, Any], scope: Scope, library: Library, release: Release | None
-) -> Iterator[tuple[str, int | None]]:
-    """The locks of a template or workflow, each with how many may hold it; None when that is not known.
+class Lock(NamedTuple):
+    """A lock that a template or workflow takes."""
 
-    `release`: the site's Argo. Words that it does not have lock nothing.
+    name: str
+    limit: int | None
+    """How many may hold it; None when that is not known."""
+    is_private: bool = False
+    """Its name is the run's own, so that no other run can hold it."""
+    unknown: str | None = None
+    """Why nobody knows how many may hold it."""
+
+
+PRIVATE: Final = ("workflow.name", "workflow.uid")
+"""Variables that no two runs share."""
+
+
+def locks_of(
+    tree: Mapping[str, Any], scope: Scope, library: Library, release: Release | None, home: str | None = None
+) -> Iterator[Lock]:
+    """The locks of a template or workflow.
+
+    `release`: the site's Argo. Words that it does not have lock nothing. `home`: the namespace of the workflow. Mirrors
+    lockName of workflow/sync, Argo v4.0.2.
     """
     written = mapping(tree.get("synchronization"))
     one = {field: written.get(field) for field, removed in SYNCHRONIZATION.items() if is_read(removed, release)}
     for mutex in [one.get("mutex"), *as_list(written.get("mutexes"))]:
         if not isinstance(mutex, Mapping):
             continue
-        name, missing = scope.fill(text_of(mutex.get("name")) or "")
-        yield f"mutex {name}", 1 if _is_one(name, bool(missing)) else None
+        text = text_of(mutex.get("name")) or ""
+        name, missing = scope.fill(text)
+        kind = "mutex of the database" if mutex.get("database") is True else "mutex"
+        own = any(tag.strip() in PRIVATE for tag in (*TAG.findall(text), *TAG.findall(name)))
+        yield Lock(f"{kind} {name}{_elsewhere(mutex, home)}", 1 if _is_one(name, bool(missing)) else None, own)
     for semaphore in [one.get("semaphore"), *as_list(written.get("semaphores"))]:
         if not isinstance(semaphore, Mapping):
             continue
@@ -374,11 +394,21 @@ def locks_of(
         name, missing = scope.fill(text_of(source.get("name")) or "")
         key, more = scope.fill(text_of(source.get("key")) or "")
         if not source or not _is_one(name, bool(missing)) or not _is_one(key, bool(more)):
-            yield "a semaphore", None
+            yield Lock("a semaphore", None, unknown="its limit stands in no file")
             continue
-        found = library.find("ConfigMap", name)
+        place = _elsewhere(semaphore, home)
+        found = None if place else library.find("ConfigMap", name)
         limit = None if found is None else number_of(mapping(found.tree.get("data")).get(key))
-        yield f"semaphore {key} of ConfigMap {name}", limit if limit is not None and limit > 0 else None
+        limit = limit if limit is not None and limit > 0 else None
+        why = f"ConfigMap {name} was not given" if found is None else f"ConfigMap {name} has no number {key} above 0"
+        title = f"semaphore {key} of ConfigMap {name}{place}"
+        yield Lock(title, limit, unknown=why if limit is None else None)
+
+
+def _elsewhere(lock: Mapping[str, Any], home: str | None) -> str:
+    """The namespace of a lock, where that is not the workflow's."""
+    named = text_of(lock.get("namespace"))
+    return "" if not named or named == home else f" in namespace {named}"
 
 
 def _is_one(name: str, is_open: bool) -> bool:

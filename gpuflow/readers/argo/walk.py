@@ -7,9 +7,10 @@ executeTmplLifeCycleHook and runOnExitNode of workflow/controller; Argo v4.0.2.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from gpuflow.core.errors import Where
@@ -42,10 +43,12 @@ from gpuflow.readers.argo.flow import (
     WalkResult,
     empty_child,
     excluding_tasks,
+    keep_places,
     limit_of,
     may_and_must_run,
     parallel_tree,
     serial_tree,
+    take_locks,
     ways_to_end,
     with_daemons,
 )
@@ -55,6 +58,7 @@ from gpuflow.readers.argo.resource_templates import Creation, read_resource_temp
 from gpuflow.readers.argo.variables import (
     BadLoop,
     Items,
+    Lock,
     OpenValue,
     Scope,
     Value,
@@ -107,6 +111,8 @@ class Walk:
         self.workflow, self.library, self.globals, self.pods = workflow, library, scope, pods
         self.release = options.site.engine("argo").release
         self.params = options.params
+        self.home = workflow.document.namespace or library.namespace
+        self.most = number_of(workflow.tree.get("parallelism"))
         self.has_defaults = workflow.document.kind in ("WorkflowTemplate", "ClusterWorkflowTemplate")
         self.with_engine = options.engine != NO_ENGINE
         self.found = found
@@ -189,7 +195,7 @@ class Walk:
             copies = Unknown(f"{items.field} ({where}): {items.count.because}")
         else:
             copies = items.count
-        limits = [limit for _, limit in body.locks if limit is not None]
+        limits = [lock.limit for lock in body.locks if lock.limit is not None]
         tree = Loop(name, body.tree, copies, min(limits, default=None))
         count = None if body.count is None or known is None else body.count * known
         return self._note_locks(
@@ -205,7 +211,7 @@ class Walk:
             same.setdefault(tuple(item.items()), []).append(index)
         nodes: dict[str, Tree] = {}
         is_pods, is_daemon, count = True, False, 0
-        locks: tuple[tuple[str, int | None], ...] = ()
+        locks: tuple[Lock, ...] = ()
         for variables, indexes in same.items():
             each = self.found.unique_name(f"{name}({indexes[0]})")
             inside = replace(
@@ -223,18 +229,36 @@ class Walk:
             nodes[each] = child.tree if len(indexes) == 1 else Loop(each, child.tree, len(indexes))
         if not nodes:
             return empty_child(name)
-        limits = [limit for _, limit in locks if limit is not None]
+        limits = [lock.limit for lock in locks if lock.limit is not None]
         tree = parallel_tree(nodes)
         if limits and is_pods and min(limits) < count:
             tree = Dag(nodes, {}, min(limits))
         elif locks:
-            self.found.at_most.append(f"{locks[0][0]} may let fewer run at once than there are items of {name}")
+            self.found.at_most.append(f"{locks[0].name} may let fewer run at once than there are items of {name}")
         return self._note_locks(Child(tree, is_pods, count, is_daemon, locks), count, at)
+
+    def read_beside(
+        self, call: Mapping[str, Any], at: Call, name: str, place: Place, ahead: Sequence[str], template: Template
+    ) -> Child:
+        """A call that starts when these daemons of its own template run."""
+        child = self.read_call(call, replace(at, daemons=(*at.daemons, *ahead)), name, place)
+        if child.count != 0:
+            step = name, place.where(), at.sure and name not in self.found.conditional
+            what = f"parallelism of {self.workflow.document.kind} {self.workflow.document.name}"
+            keep_places(self.found, self.most, (*at.daemons, *ahead), what, *step)
+            own = number_of(self._with_defaults(template).get("parallelism"))
+            keep_places(self.found, own, ahead, f"parallelism of template {template.name}", *step)
+        return child
+
+    def sure_daemons(self, child: Child, name: str, at: Call) -> Iterator[str]:
+        """The daemons that a call surely leaves running, each as often as it has copies."""
+        if child.is_daemon and at.sure and name not in self.found.conditional:
+            yield from [name] * (child.count or 0)
 
     def _note_locks(self, child: Child, count: int | None, at: Call) -> Child:
         """The locks that a call takes, noted."""
-        for lock, limit in child.locks:
-            self.found.locks.append((lock, limit, count, at.copies))
+        for lock in child.locks:
+            self.found.locks.append((lock.name, lock.limit, count, at.copies))
         return replace(child, locks=())
 
     def _read_one_call(self, call: Mapping[str, Any], at: Call, name: str, place: Place) -> Child | None:
@@ -306,8 +330,10 @@ class Walk:
             if made.because not in [each.because for each in self.found.stored]:
                 self.found.stored.append(made)
         inside = replace(at, workflow=template.workflow, scope=scope, stack=(*at.stack, mark), tries=tries, sure=sure)
-        locks = tuple(locks_of(tree, scope, self.library, self.release))
+        locks = tuple(locks_of(tree, scope, self.library, self.release, self.home))
         where = partial(self._template_place, template)
+        take_locks(self.found, locks, inside, name, where("synchronization") if locks else place.where())
+        inside = replace(inside, held=(*at.held, *((lock.name, name) for lock in locks)))
         self.found.findings += removed_in_template(template.name, tree, where, self.release)
         if kind in ("steps", "dag"):
             flow = read_steps if kind == "steps" else read_dag
@@ -368,7 +394,7 @@ class Walk:
 
     def _leaf(self, template: Template, tree: Mapping[str, Any], kind: str, at: Call, name: str) -> Child:
         if kind in ("http", "plugin"):
-            self.found.agent.append(True)
+            self.found.agent.append(at.is_exit)
             return empty_child(name)
         if kind == "suspend":
             return empty_child(name)
@@ -408,6 +434,8 @@ class Walk:
         if len(self.found.steps) >= MOST_STEPS:
             raise TooLarge
         self.found.steps.append(step)
+        if at.daemons and at.sure:
+            self.found.beside.append((*at.daemons, name))
         if at.scope.attempt and at.tries > 1:
             self._last_attempts(template, tree, kind, at, name, made)
         return step
@@ -462,6 +490,7 @@ def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call
     """Groups of steps, one group after the other."""
     groups: dict[str, dict[str, Child]] = {}
     place = Place(template.workflow, (*template.path, "steps"))
+    ahead: list[str] = []
     for index, group in enumerate(as_list(tree.get("steps"))):
         if not isinstance(group, list):
             walk.found.refuse("GF713", f"template {template.name}: steps[{index}] is not a list", place.where(index))
@@ -473,17 +502,18 @@ def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call
                 walk.found.refuse("GF713", f"template {template.name}: a step is not a map", spot.where())
                 continue
             called = f"{name}.{own_name(text_of(step.get('name')), number)}"
-            child = walk.read_call(step, at, called, spot)
+            child = walk.read_beside(step, at, called, spot, ahead, template)
             key = called if called not in children else f"{called}-{number}"
             children[key] = child
         groups[f"{name}[{index}]"] = children
-    most = limit_of(number_of(tree.get("parallelism")), template.name, list(groups.values()), walk.found)
+        ahead += chain.from_iterable(walk.sure_daemons(child, key, at) for key, child in children.items())
+    most = limit_of(number_of(tree.get("parallelism")), template, list(groups.values()), walk.found)
     nodes: dict[str, Tree] = {}
     edges: dict[str, list[str]] = {}
     before: str | None = None
     for now, children in groups.items():
         waiting = {key: most.tree(child) for key, child in children.items() if not child.is_daemon}
-        nodes[now] = parallel_tree(waiting) if waiting else Leaf(now, {}, 0)
+        nodes[now] = most.beside(waiting) if waiting else Leaf(now, {}, 0)
         daemons = {f"{now} {key}": most.tree(child) for key, child in children.items() if child.is_daemon}
         nodes |= daemons
         if before is not None:
@@ -511,13 +541,17 @@ def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, 
     children: dict[str, Child] = {}
     outcomes: dict[str, tuple[str, ...]] = {}
     asked = excluding_tasks(waits, wanted)
+    ahead: dict[str, list[str]] = {}
     for key in wanted:
         index, task = tasks[key]
         called = f"{name}.{own_name(key, index)}"
         may, surely = may_and_must_run(waits[key], outcomes)
         inside = at if surely else replace(at, sure=False)
         known_before = len(walk.found.conditional)
-        child = children[key] = walk.read_call(task, inside, called, place.at(index))
+        sure = () if "|" in str(task.get("depends")) else waits[key].names
+        earlier = list(dict.fromkeys(chain.from_iterable(ahead[each] for each in sure)))
+        child = children[key] = walk.read_beside(task, inside, called, place.at(index), earlier, template)
+        ahead[key] = [*earlier, *walk.sure_daemons(child, called, inside)]
         is_skippable = len(walk.found.conditional) > known_before and called in walk.found.conditional
         if not may or key in asked:
             walk.found.conditional.setdefault(called, False)
@@ -530,7 +564,7 @@ def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, 
     for key, before in edges.items():
         for each in before:
             after.setdefault(each, []).append(key)
-    most = limit_of(number_of(tree.get("parallelism")), template.name, [children], walk.found)
+    most = limit_of(number_of(tree.get("parallelism")), template, [children], walk.found)
     return most.limit_all({key: most.tree(child) for key, child in children.items()}, after, name)
 
 

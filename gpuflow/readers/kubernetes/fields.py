@@ -132,6 +132,11 @@ class Part:
         found = self.at(key)
         return {} if found is None else {name: found.text(name) or "" for name in found.mapping}
 
+    def labels_at(self, key: str, texts: str) -> dict[str, str]:
+        """The same of a map below this one that may be absent."""
+        found = self.at(key)
+        return {} if found is None else found.labels(texts)
+
     def quantity(self) -> Quantity:
         """This value as an amount."""
         try:

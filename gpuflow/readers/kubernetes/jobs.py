@@ -7,24 +7,62 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from gpuflow.core.errors import Where
+from gpuflow.core.errors import Finding, Where
 from gpuflow.demands.gang_scheduling import volcano_queue_unseen
-from gpuflow.demands.model import ClaimDemand, Demand, Overlap, PodsOfJob, UnseenPart
+from gpuflow.demands.model import ClaimDemand, Demand, Overlap, PodsOfJob, SizeRange, UnseenPart, sizes_of
 from gpuflow.demands.stored import HISTORY, HISTORY_LIMITS
 from gpuflow.graph import Unknown
 from gpuflow.graph.order import find_cycle
-from gpuflow.kubernetes.labels import MADE_BY
+from gpuflow.kubernetes.labels import MADE_BY, QUEUE_LABEL
 from gpuflow.readers.interface import PassiveObject
 from gpuflow.readers.kubernetes.demand import Object, Run, suspended_reason
 from gpuflow.readers.kubernetes.fields import MAX_INT32, Part, surge_of
 from gpuflow.readers.kubernetes.pods import Owner, Pod, pod_of, shared_claims, with_own_claims, with_shared_claims
 from gpuflow.runtime.gangs.kinds import GROUP, JOBSET_BY_VOLCANO, POD_GROUP, VOLCANO, GangKind
 
+GROUP_NAME: Final = "kueue.x-k8s.io/pod-group-name"
+GROUP_TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
+
 
 def pod(thing: Object) -> Demand | PassiveObject:
+    group = thing.owner.labels.get(GROUP_NAME)
+    if group and thing.owner.labels.get(QUEUE_LABEL):
+        return _pod_group(thing, group)
     run = Run()
     run.add_gang(thing.name, [("main", 1, pod_of(thing.root))], thing.root.where)
     return run.demand(thing)
+
+
+def _pod_group(thing: Object, name: str) -> Demand | PassiveObject:
+    """The pods of a group, which Kueue admits together when all are there: one demand, that of the first of them.
+
+    Mirrors validatePodGroupMetadata and removeExcessPods of Kueue's pod integration, v0.19.2.
+    """
+    library, home = thing.library, thing.library.seen_from(thing.document).namespace
+    pods = [each for each in library.documents if (each.kind, each.group) == ("Pod", "")]
+    roots = [Part(each, (), each.tree) for each in pods if library.seen_from(each).namespace == home]
+    members = [each for each in roots if each.labels_at("metadata", "labels").get(GROUP_NAME) == name] or [thing.root]
+    if members[0].document.tree is not thing.document.tree:
+        return thing.passive(f"it is counted with Pod {members[0].document.name}, in whose pod group {name} it is")
+    alike: list[list[Pod]] = []
+    for made in map(pod_of, members):  # Kueue makes one pod set of pods that are alike
+        same = next((each for each in alike if each[0] == made), None)
+        alike.append([made]) if same is None else same.append(made)
+    run = Run()
+    run.add_gang(thing.name, [(f"role-{n}", len(each), each[0]) for n, each in enumerate(alike)], thing.root.where)
+    found = run.demand(thing)
+    texts = [{**each.labels_at("metadata", "annotations"), **each.labels_at("metadata", "labels")} for each in members]
+    said = {(each.get(GROUP_TOTAL, ""), each.get(QUEUE_LABEL)) for each in texts}
+    total, where = next(iter(said))[0], thing.root.need("metadata").key_where
+    text = f"pod group {name}: {len(members)} of {total} pods are in the files"
+    if isinstance(found, PassiveObject) or (len(said) == 1 and total in ("", str(len(members)))):
+        return found  # without a number Kueue's webhook refuses the pod
+    if len(said) > 1 or (total.isdecimal() and int(total) < len(members)):
+        text = f"pod group {name} does not agree on its queue and number" if len(said) > 1 else text
+        hint = "give all pods of a group the same, and as many as they say"
+        return replace(found, refusals=(Finding("GF835", f"{text}: Kueue does not admit all of them", where, hint),))
+    text += ", and Kueue admits none before all are there"
+    return replace(found, unsettled=(Finding("GF835", text, where, "give the files of all of them", "warning"),))
 
 
 def pod_template(thing: Object) -> PassiveObject:
@@ -125,7 +163,12 @@ def _demand(
         run.add_copies(thing.name, pods.pod, copies, where, parallel=pods.at_once, tries=pods.tries)
     if queued and not whole:
         only = only or f"Kueue may admit fewer pods: {MIN_PARALLELISM}"
-    return run.demand(thing, overlap=overlap, only_at_most=only)
+    found = run.demand(thing, overlap=overlap, only_at_most=only)
+    least = annotations.get(MIN_PARALLELISM, "")
+    if not queued or isinstance(found, PassiveObject) or not least.isdecimal() or not 0 < int(least) < pods.at_once:
+        return found
+    because = f"Kueue admits Job {thing.name} with"
+    return replace(found, size=SizeRange(int(least), pods.at_once, because, where))
 
 
 def history_of(spec: Part) -> tuple[int, int]:
@@ -264,7 +307,17 @@ def _replicas(thing: Object, claims: Part | None) -> Demand | PassiveObject:
         return thing.passive("it has replicas: 0")
     run = Run()
     run.add_gang(thing.name, [("main", count, pod)], template.key_where)
-    return run.demand(thing)
+    found = run.demand(thing)
+    return found if isinstance(found, PassiveObject) else replace(found, size=_autoscaled(thing))
+
+
+def _autoscaled(thing: Object) -> SizeRange | None:
+    """The sizes between which a HorizontalPodAutoscaler of the files keeps the object."""
+    library, home = thing.library, thing.library.seen_from(thing.document).namespace
+    near = [each for each in library.documents if library.seen_from(each).namespace == home]
+    scalers = [each for each in near if each.kind == "HorizontalPodAutoscaler"]
+    found = (sizes_of(each.tree, f"{thing.document.kind} {thing.name}", each.where("spec")) for each in scalers)
+    return next(filter(None, found), None)
 
 
 def daemon_set(thing: Object) -> Demand | PassiveObject:
@@ -289,7 +342,10 @@ def leader_worker_set(thing: Object) -> Demand | PassiveObject:
     if count == 0:
         return thing.passive("it has replicas: 0")
     run = Run()
-    run.add_gang(thing.name, [("leader", 1, leader), ("workers", size - 1, worker)], template.key_where, copies=count)
+    # Kueue takes each group as a workload of its own; without it, none ever makes room for another.
+    each, copies = (1, count) if thing.owner.is_queued else (count, 1)
+    sets = [("leader", each, leader), ("workers", each * (size - 1), worker)]
+    run.add_gang(thing.name, sets, template.key_where, copies=copies)
     return run.demand(thing)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Final
 
-from gpuflow.demands.model import Demand
+from gpuflow.demands.model import Demand, UnseenPart
 from gpuflow.formats.documents import Document, Library
+from gpuflow.graph import Dag
 from gpuflow.readers.interface import Options, PassiveObject
 from gpuflow.readers.kubernetes import jobs, operators
 from gpuflow.readers.kubernetes.demand import Object
@@ -35,10 +37,48 @@ KINDS: dict[tuple[str, str], Callable[[Object], Demand | PassiveObject]] = {
 }
 
 
+MANAGED: Final = (("spec",), ("spec", "jobTemplate", "spec"), ("spec", "runPolicy"))
+"""Where objects say which controller looks after them: `managedBy`."""
+OWN_CONTROLLERS: Final = (
+    "kubernetes.io/job-controller", "jobset.sigs.k8s.io/jobset-controller", "kubeflow.org/training-operator",
+    "kubeflow.org/mpi-operator", "trainer.kubeflow.org/trainjob-controller", "ray.io/kuberay-operator",
+)  # fmt: skip
+EXCLUSIVE: Final = ("alpha.jobset.sigs.k8s.io/exclusive-topology", "leaderworkerset.sigs.k8s.io/exclusive-topology")
+"""Annotations by which each Job, or each group, takes a domain of the topology for itself."""
+
+
 def demand_of(document: Document, library: Library, options: Options) -> Demand | PassiveObject:
     """What an object asks of a cluster. A field that cannot be read is an error with its place."""
     thing = Object(document, library, options)
     found = KINDS[(document.kind, document.group)](thing)
     if isinstance(found, PassiveObject):
         return found
-    return replace(found, by_itself=True, kind=document.kind, stored=stored_of(thing, found))
+    placed = replace(found, unseen=(*found.unseen, *_exclusive(thing)))
+    stored = stored_of(thing, placed)
+    if (elsewhere := _managed_elsewhere(thing)) is not None:
+        placed, stored = elsewhere, stored[:1]  # what it makes, nobody here knows
+    return replace(placed, by_itself=True, kind=document.kind, stored=stored)
+
+
+def _managed_elsewhere(thing: Object) -> Demand | None:
+    """The demand of an object that another controller is told to look after: nobody here knows its pods.
+
+    Mirrors managedByExternalController of the JobSet controller (v0.12.0) and syncJob of the Job controller (v1.36.3).
+    """
+    for part in filter(None, (thing.root.at(*path) for path in MANAGED)):
+        if (other := part.text("managedBy")) is not None and other not in OWN_CONTROLLERS:
+            at = part.need("managedBy")
+            because = f"{at.name} is {other}, and only that controller makes pods of it"
+            return Demand(thing.name, (), Dag({}), unseen=(UnseenPart(thing.name, because, at.where),))
+    return None
+
+
+def _exclusive(thing: Object) -> Iterator[UnseenPart]:
+    """That its pods share no domain with others of their kind: which are free, and large enough, is not modeled."""
+    jobs = thing.root.at("spec", "replicatedJobs")
+    holders = [thing.root, *(each.need("template") for each in (jobs.items() if jobs is not None else ()))]
+    for holder in holders:
+        for key, domain in holder.labels_at("metadata", "annotations").items():
+            if key in EXCLUSIVE:
+                because = f"{key} gives each Job or group a {domain} of its own, and which of them are free and large "
+                yield UnseenPart(thing.name, f"{because}enough is not modeled", holder.where, is_placement=True)

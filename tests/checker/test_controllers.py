@@ -1,0 +1,357 @@
+"""What controllers do beside what an object asks for: whole documents of other tools, and what is said of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuflow.checker.report import Report
+from gpuflow.checker.run import check
+from gpuflow.cluster import Cluster
+from gpuflow.demands import Demand
+from gpuflow.demands.combine import combine_demands
+from gpuflow.formats.contents import contents_of
+from gpuflow.readers import PassiveObject, foreign_in
+from gpuflow.site import Site
+from tests.assumed import ASSUMED
+from tests.checker.whole_scenes import checked, manifest
+
+Body = dict[str, Any]
+
+
+def quota(amount: int, key: str = "requests.nvidia.com/gpu") -> Body:
+    hard = {key: str(amount)}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "ml"},
+        "spec": {"hard": hard},
+        "status": {"hard": hard, "used": {key: "0"}},
+    }
+
+
+def queue(amount: int) -> list[Body]:
+    """A ClusterQueue with one flavor, and its LocalQueue."""
+    amounts = {"cpu": "1000", "memory": "1000Gi", "nvidia.com/gpu": str(amount)}
+    flavor = {"name": "f", "resources": [{"name": name, "nominalQuota": text} for name, text in amounts.items()]}
+    groups = [{"coveredResources": list(amounts), "flavors": [flavor]}]
+    api, home = "kueue.x-k8s.io/v1beta2", {"name": "lq", "namespace": "ml"}
+    spec = {"namespaceSelector": {}, "resourceGroups": groups}
+    return [
+        {"apiVersion": api, "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": spec},
+        {"apiVersion": api, "kind": "ResourceFlavor", "metadata": {"name": "f"}, "spec": {}},
+        {"apiVersion": api, "kind": "LocalQueue", "metadata": home, "spec": {"clusterQueue": "cq"}},
+    ]
+
+
+def demands(text: str, folder: Path) -> list[Demand | PassiveObject]:
+    file = folder / "objects.yaml"
+    file.write_text(text)
+    found, _ = foreign_in(contents_of(str(file)).documents, "ml")
+    return [each.demand_on_site(Site.load("nvidia"), None, {}) for each in found]
+
+
+def asked(text: str, folder: Path, *objects: Body) -> Report:
+    """The report on the first object of a text."""
+    demand = demands(text, folder)[0]
+    assert isinstance(demand, Demand)
+    kinds = {each["kind"] for each in objects}
+    return check(demand, Cluster("c.yaml", tuple(map(manifest, objects)), assumed=ASSUMED - kinds), "ml")
+
+
+def said(report: Report, code: str) -> str:
+    return " ".join(f"{each.message} {each.hint}" for each in report.findings if each.code == code)
+
+
+HEAD = "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: w}\n"
+GPUS = "container: {image: i, command: [x], resources: {limits: {nvidia.com/gpu: %s}}}"
+DAEMON = f"""{HEAD}spec:
+  entrypoint: main
+  WORKFLOW
+  templates:
+  - name: main
+    TEMPLATE
+    steps: [[{{name: d, template: d}}], [{{name: s, template: s}}]]
+  - {{name: d, daemon: true, {GPUS % 1}}}
+  - {{name: s, {GPUS % 4}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("workflow", "template", "free", "verdict"),
+    [
+        ("", "", 5, "always"),
+        ("", "", 4, "never"),  # the daemon ends after the step, which finds no room beside it
+        ("parallelism: 1", "", 8, "never"),
+        ("", "parallelism: 1", 8, "never"),
+        ("parallelism: 2", "parallelism: 2", 8, "always"),
+    ],
+)
+def test_a_daemon_keeps_its_place_and_its_room(
+    workflow: str, template: str, free: int, verdict: str, tmp_path: Path
+) -> None:
+    text = DAEMON.replace("WORKFLOW", workflow).replace("TEMPLATE", template)
+    report = asked(text, tmp_path, quota(free))
+    assert report.verdict == verdict
+    assert bool(said(report, "GF830")) == (verdict == "never" and free == 8)
+    assert bool(said(report, "GF834")) == (free == 4)
+    assert "always admitted" not in str(report.findings)
+
+
+def test_a_daemon_that_may_take_the_place_of_what_it_does_not_wait_for_is_a_deadlock(tmp_path: Path) -> None:
+    text = DAEMON.replace("steps: [[{name: d, template: d}], [", "dag: {tasks: [{name: d, template: d}, ")
+    text = text.replace("template: s}]]", "template: s}]}").replace("TEMPLATE", "")
+    report = asked(text.replace("WORKFLOW", "parallelism: 1"), tmp_path, quota(8))
+    assert (report.verdict, report.fails(())) == ("may-queue", True) and "may take all of that" in said(report, "GF830")
+    assert asked(text.replace("WORKFLOW", "parallelism: 2"), tmp_path, quota(8)).verdict == "always"
+
+
+LOCKED = f"""{HEAD}spec:
+  entrypoint: main
+  synchronization: WORKFLOW
+  templates:
+  - name: main
+    synchronization: OUTER
+    dag: {{tasks: [{{name: s, template: s}}]}}
+  - {{name: s, synchronization: INNER, {GPUS % 1}}}
+"""
+MUTEX = "{mutexes: [{name: m}]}"
+SEMAPHORE = "{semaphores: [{configMapKeyRef: {name: limits, key: k}}]}"
+LIMITS = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: limits}\ndata: {k: '%s'}\n"
+
+
+@pytest.mark.parametrize(
+    ("workflow", "outer", "inner", "more", "verdict", "code"),
+    [
+        ("{}", MUTEX, MUTEX, "", "never", "GF831"),
+        (MUTEX, "{}", MUTEX, "", "never", "GF831"),
+        (SEMAPHORE, SEMAPHORE, SEMAPHORE, LIMITS % 2, "never", "GF831"),
+        (SEMAPHORE, "{}", SEMAPHORE, LIMITS % 2, "may-queue", "GF832"),
+        ("{}", MUTEX, "{mutexes: [{name: m, namespace: other}]}", "", "may-queue", "GF832"),
+        ("{}", "{mutexes: [{name: m, namespace: ml}]}", MUTEX, "", "never", "GF831"),
+        ("{}", "{}", MUTEX, "", "may-queue", "GF832"),
+        ("{}", "{}", "{mutexes: [{name: 'm-{{workflow.uid}}'}]}", "", "always", None),
+        ("{}", "{}", SEMAPHORE, "", "unknown", "GF833"),
+        ("{}", "{}", SEMAPHORE, LIMITS % 0, "unknown", "GF833"),
+    ],
+)
+def test_a_lock_that_is_held_around_a_step_is_never_given_and_one_that_others_may_hold_is_waited_for(
+    workflow: str, outer: str, inner: str, more: str, verdict: str, code: str | None, tmp_path: Path
+) -> None:
+    text = LOCKED.replace("WORKFLOW", workflow).replace("OUTER", outer).replace("INNER", inner)
+    report = asked(text.replace("{name: w}", "{name: w, namespace: ml}") + more, tmp_path, quota(8))
+    assert report.verdict == verdict
+    assert code is None or said(report, code)
+
+
+def test_a_step_that_may_run_into_a_held_lock_is_a_deadlock(tmp_path: Path) -> None:
+    text = LOCKED.replace("WORKFLOW", "{}").replace("OUTER", MUTEX).replace("INNER", MUTEX)
+    report = asked(text.replace("template: s}", "template: s, when: '{{workflow.status}} == x'}"), tmp_path, quota(8))
+    assert (report.verdict, report.fails(())) == ("may-queue", True) and "holds until" in said(report, "GF831")
+
+
+def test_a_parallelism_of_one_over_nested_dags_lets_one_of_them_run(tmp_path: Path) -> None:
+    text = f"""{HEAD}spec:
+  entrypoint: main
+  templates:
+  - name: main
+    parallelism: 1
+    dag: {{tasks: [{{name: a, template: two}}, {{name: b, template: two}}, {{name: c, template: two}}]}}
+  - name: two
+    dag: {{tasks: [{{name: p, template: s}}, {{name: q, template: s}}]}}
+  - {{name: s, {GPUS % 4}}}
+"""
+    assert asked(text, tmp_path, quota(8)).verdict == "always"
+    short = asked(text, tmp_path, quota(7))
+    assert short.verdict == "may-queue" and "main.a.p, main.a.q together ask for 8 of" in said(short, "GF512")
+    assert "always admitted with parallelism: 1" in said(short, "GF512")
+    two = asked(text.replace("parallelism: 1", "parallelism: 2"), tmp_path, quota(15))
+    assert "together ask for up to 24" in said(two, "GF512")
+
+
+def test_hooks_of_a_pipeline_of_ours_run_what_only_the_cluster_knows() -> None:
+    hooks = "{hooks: {h: {expression: 'true', template_ref: {name: shared, template: t}}}}"
+    text = f"engines: {{argo: {hooks}}}\nsteps: {{a: {{command: [x]}}}}"
+    report = checked(text, engine="argo")
+    assert report.verdict == "unknown" and "names template t of shared" in said(report, "GF701")
+    assert checked(text, engine="none").verdict == "always"
+
+
+POD = """apiVersion: v1
+kind: Pod
+metadata:
+  name: %s
+  labels: {kueue.x-k8s.io/queue-name: %s, kueue.x-k8s.io/pod-group-name: g}
+  annotations: {kueue.x-k8s.io/pod-group-total-count: "%s"}
+spec: {containers: [{name: m, image: i, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {nvidia.com/gpu: 1}}}]}
+---
+"""
+
+
+@pytest.mark.parametrize(
+    ("pods", "room", "verdict"),
+    [
+        ((("a", "lq", 2), ("b", "lq", 2)), 2, "always"),
+        ((("a", "lq", 2), ("b", "lq", 2)), 1, "never"),  # each alone would find room
+        ((("a", "lq", 3), ("b", "lq", 3)), 8, "unknown"),
+        ((("a", "lq", 2),), 8, "unknown"),
+        ((("a", "lq", 2), ("b", "lq", 3)), 8, "never"),
+        ((("a", "lq", 2), ("b", "other", 2)), 8, "never"),
+        ((("a", "lq", 1), ("b", "lq", 1)), 8, "never"),
+    ],
+)
+def test_the_pods_of_a_group_are_admitted_together(
+    pods: tuple[tuple[str, str, int], ...], room: int, verdict: str, tmp_path: Path
+) -> None:
+    text = "".join(POD % each for each in pods)
+    report = asked(text, tmp_path, *queue(room))
+    assert report.verdict == verdict and bool(said(report, "GF835")) == (room == 8)
+    for other in demands(text, tmp_path)[1:]:
+        assert isinstance(other, PassiveObject) and "counted with Pod a" in other.because
+
+
+JOB = """apiVersion: batch/v1
+kind: Job
+metadata: {name: j, labels: {LABELS}, annotations: {NOTES}}
+spec:
+  FIELDS
+  parallelism: 8
+  completions: 8
+  template: {spec: {restartPolicy: Never, containers: [{name: m, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("manager", "verdict"), [("example.com/x", "unknown"), ("kubernetes.io/job-controller", "always"), (None, "always")]
+)
+def test_nobody_knows_the_pods_of_an_object_that_another_controller_manages(
+    manager: str | None, verdict: str, tmp_path: Path
+) -> None:
+    text = JOB.replace("LABELS", "").replace("NOTES", "")
+    text = text.replace("FIELDS", "" if manager is None else f"managedBy: {manager}")
+    report = asked(text, tmp_path, quota(8))
+    assert report.verdict == verdict and ("managedBy is example.com/x" in said(report, "GF701")) == (
+        verdict != "always"
+    )
+
+
+@pytest.mark.parametrize(
+    ("least", "room", "verdict"), [(4, 8, "always"), (4, 4, "may-queue"), (3, 3, "may-queue"), (4, 3, "never")]
+)
+def test_kueue_admits_a_job_with_no_fewer_pods_than_it_may(least: int, room: int, verdict: str, tmp_path: Path) -> None:
+    text = JOB.replace("LABELS", "kueue.x-k8s.io/queue-name: lq").replace("FIELDS", "suspend: true")
+    report = asked(text.replace("NOTES", f"kueue.x-k8s.io/job-min-parallelism: '{least}'"), tmp_path, *queue(room))
+    assert report.verdict == verdict and bool(said(report, "GF838")) == (verdict == "never")
+
+
+JOBSET = """apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: js, annotations: {NOTES}}
+spec:
+  replicatedJobs:
+  - name: a
+    replicas: 3
+    template: {metadata: {annotations: {INNER}}, spec: {template: {spec: {containers: [{name: m, image: i}]}}}}
+"""
+
+
+@pytest.mark.parametrize("place", ["NOTES", "INNER", None])
+def test_jobs_that_share_no_rack_may_not_find_one_each(place: str | None, tmp_path: Path) -> None:
+    text = JOBSET if place is None else JOBSET.replace(place, "alpha.jobset.sigs.k8s.io/exclusive-topology: rack")
+    report = asked(text.replace("NOTES", "").replace("INNER", ""), tmp_path, quota(8, "pods"))
+    assert report.verdict == ("always" if place is None else "unknown")
+    assert place is None or "a rack of its own" in said(report, "GF701")
+
+
+DEPLOYMENT = """apiVersion: apps/v1
+kind: Deployment
+metadata: {name: d}
+spec:
+  replicas: 2
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec: {containers: [{name: m, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]}
+"""
+SCALER = """apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: h, namespace: ml}
+spec: {minReplicas: %s, maxReplicas: %s, scaleTargetRef: {apiVersion: apps/v1, kind: %s, name: d}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "kind", "room", "verdict"),
+    [
+        (1, 10, "Deployment", 10, "always"),
+        (1, 10, "Deployment", 4, "may-queue"),
+        (1, 10, "Deployment", 1, "may-queue"),  # it starts with 2, and may be kept at 1
+        (5, 10, "Deployment", 4, "never"),
+        (0, 10, "Deployment", 0, "may-queue"),
+        (1, 10, "StatefulSet", 4, "always"),  # of another object
+    ],
+)
+def test_an_autoscaler_decides_how_many_replicas_there_are(
+    least: int, most: int, kind: str, room: int, verdict: str, tmp_path: Path
+) -> None:
+    scaler = SCALER % (least, most, kind)
+    report = asked(f"{DEPLOYMENT}---\n{scaler}", tmp_path, quota(room))
+    (body,) = yaml.safe_load_all(scaler)
+    shown = asked(DEPLOYMENT, tmp_path, quota(room), body)
+    assert report.verdict == shown.verdict == verdict
+    assert ("keeps Deployment d at" in said(report, "GF838")) == (kind == "Deployment")
+    none = DEPLOYMENT.replace("replicas: 2", "replicas: 0")
+    assert isinstance(demands(f"{none}---\n{scaler}", tmp_path)[0], PassiveObject)  # then it is turned off
+
+
+GROUPS = """apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: l, labels: {LABELS}}
+spec:
+  replicas: 2
+  leaderWorkerTemplate:
+    size: 2
+    workerTemplate: {spec: {containers: [{name: m, image: i, resources: {limits: {nvidia.com/gpu: 8}}}]}}
+"""
+
+
+def test_groups_that_serve_for_ever_need_room_at_once(tmp_path: Path) -> None:
+    own, queued = GROUPS.replace("LABELS", ""), GROUPS.replace("LABELS", "kueue.x-k8s.io/queue-name: lq")
+    assert asked(own, tmp_path, quota(32)).verdict == asked(queued, tmp_path, *queue(32)).verdict == "always"
+    assert asked(own, tmp_path, quota(16)).verdict == "never"
+    short = asked(queued, tmp_path, *queue(31))
+    assert short.verdict == "never" and "serves for ever and asks for 32 nvidia.com/gpu in all" in said(short, "GF507")
+
+
+@pytest.mark.parametrize(("entry", "onexit", "pods"), [("s", "h", 1), ("h", "s", 2)])
+def test_the_agent_runs_from_the_first_step_that_needs_it(entry: str, onexit: str, pods: int, tmp_path: Path) -> None:
+    text = f"""{HEAD}spec:
+  entrypoint: {entry}
+  onExit: {onexit}
+  templates:
+  - {{name: s, {GPUS % 1}}}
+  - {{name: h, http: {{url: "http://x"}}}}
+"""
+    assert asked(text, tmp_path, quota(pods, "pods")).verdict == "always"
+    assert asked(text, tmp_path, quota(pods - 1, "pods")).verdict != "always"
+
+
+def test_a_daemon_that_is_not_surely_waited_for_is_no_never(tmp_path: Path) -> None:
+    text = DAEMON.replace("steps: [[{name: d, template: d}], [{name: s, template: s}]]", "dag: {tasks: TASKS}")
+    tasks = (
+        "[{name: d, template: d}, {name: x, template: s}, {name: s, template: s, depends: 'd.Daemoned || x.Succeeded'}]"
+    )
+    text = text.replace("TASKS", tasks).replace("WORKFLOW", "parallelism: 1").replace("TEMPLATE", "")
+    assert asked(text, tmp_path, quota(8)).verdict == "may-queue"
+
+
+def test_what_controllers_decide_holds_side_by_side_too(tmp_path: Path) -> None:
+    text = LOCKED.replace("WORKFLOW", "{}").replace("OUTER", "{}").replace("INNER", MUTEX)
+    daemon = DAEMON.replace("WORKFLOW", "").replace("TEMPLATE", "")
+    both = [*demands(text, tmp_path), *demands(daemon, tmp_path)]
+    parts = [(each, 1, name) for each, name in zip(both, "ab", strict=True) if isinstance(each, Demand)]
+    whole = combine_demands(parts)
+    assert [each.code for each in whole.waits] == ["GF832"] and whole.beside == (("b.main.d", "b.main.s"),)
