@@ -208,13 +208,13 @@ def _job(spec: Body, name: str) -> Faults:
     with_defaults = {"completions": 1, **spec} if spec.get("parallelism") is None else spec
     if with_defaults.get("completions") is None:
         with_defaults = {key: value for key, value in with_defaults.items() if key != "completions"}
-    yield from _job_spec(with_defaults, "spec")
+    yield from job_spec_faults(with_defaults, "spec")
     last = (read_integer(with_defaults, "completions", "spec") or 0) - 1
     if spec.get("completionMode") == "Indexed" and last >= 0 and dns_label_faults(f"{name}-{last}"):
         yield invalid("metadata.name", name, f"will not able to create pod with invalid DNS label: {name}-{last}")
 
 
-def _job_spec(spec: Body, where: str) -> Faults:
+def job_spec_faults(spec: Body, where: str) -> Faults:
     """Mirrors validateJobSpec."""
     numbers = (
         "parallelism", "completions", "backoffLimitPerIndex", "maxFailedIndexes", "activeDeadlineSeconds",
@@ -398,7 +398,7 @@ def _cron_job(spec: Body, name: str) -> Faults:
     limits = ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
     yield from _not_negative(spec, "spec", *limits)
     yield from _word(spec, "concurrencyPolicy", "spec", ("Allow", "Forbid", "Replace"), "Allow")
-    yield from _job_spec(job, where)
+    yield from job_spec_faults(job, where)
 
 
 def _zone_faults(zone: str) -> Iterator[str]:
