@@ -7,11 +7,13 @@ the CronJob of Kubernetes do.
 
 from __future__ import annotations
 
+import re
 from calendar import monthrange
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
+from typing import Final
 from zoneinfo import ZoneInfo
 
 FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 7))
@@ -120,6 +122,72 @@ def _numbers(word: str, low: int, high: int) -> frozenset[int]:
             bounds = start, _number(last) if last else (max(start, end) if step else start)
         found.update(range(bounds[0], bounds[1] + 1, int(step or 1)))
     return frozenset(found)
+
+
+STANDARD: Final = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+_DURATION: Final = re.compile(r"[-+]?(0|((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)", re.ASCII)
+
+
+def standard_fault(expression: str) -> str | None:
+    """Why a CronJob and a CronWorkflow cannot read a schedule. Mirrors ParseStandard of robfig/cron v3.0.1."""
+    text = expression
+    if text.startswith(("TZ=", "CRON_TZ=")):  # the zone is looked at by whoever allows one
+        if " " not in text:
+            return "invalid schedule format: runtime error: slice bounds out of range [:-1]"
+        text = text.partition(" ")[2].strip()
+    if text.startswith("@every "):
+        duration = text.removeprefix("@every ")
+        missing = re.fullmatch(r"[-+]?\d+", duration, re.ASCII) and duration.strip("+-0")
+        what = "missing unit in" if missing else "invalid"
+        why = f'failed to parse duration {text}: time: {what} duration "{duration}"'
+        return None if _DURATION.fullmatch(duration) else why
+    if text.startswith("@"):
+        return None if text in STANDARD else f"unrecognized descriptor: {text}"
+    words = text.split()
+    if len(words) != 5:
+        return f"expected exactly 5 fields, found {len(words)}: [{' '.join(words)}]"
+    try:
+        for word, (name, low, high) in zip(words, FIELDS, strict=True):
+            names = {"month": MONTHS, "day of week": WEEKDAYS}.get(name, ())
+            for part in filter(None, word.split(",")):
+                _check_range(part, {each: NAMES[each] for each in names}, low, 6 if name == "day of week" else high)
+    except ValueError as fault:
+        return str(fault)
+    return None
+
+
+def _check_range(text: str, names: Mapping[str, int], low: int, high: int) -> None:
+    def number(word: str, known: Mapping[str, int]) -> int:
+        if word.lower() in known:
+            return known[word.lower()]
+        if not re.fullmatch(r"[-+]?\d+", word, re.ASCII):
+            raise ValueError(f'failed to parse int from {word}: strconv.Atoi: parsing "{word}": invalid syntax')
+        if abs(found := int(word)) >= 2**63:
+            raise ValueError(f'failed to parse int from {word}: strconv.Atoi: parsing "{word}": value out of range')
+        if found < 0:
+            raise ValueError(f"negative number ({found}) not allowed: {word}")
+        return found
+
+    span, *steps = text.split("/")
+    first, *rest = span.split("-")
+    start, end = low, high
+    if first not in ("*", "?"):
+        start = number(first, names)
+        if len(rest) > 1:
+            raise ValueError(f"too many hyphens: {text}")
+        end = number(rest[0], names) if rest else start
+    if len(steps) > 1:
+        raise ValueError(f"too many slashes: {text}")
+    step = number(steps[0], {}) if steps else 1
+    end = high if steps and not rest else end
+    if start < low:
+        raise ValueError(f"beginning of range ({start}) below minimum ({low}): {text}")
+    if end > high:
+        raise ValueError(f"end of range ({end}) above maximum ({high}): {text}")
+    if start > end:
+        raise ValueError(f"beginning of range ({start}) beyond end of range ({end}): {text}")
+    if step == 0:
+        raise ValueError(f"step of range should be a positive number: {text}")
 
 
 def _number(word: str) -> int:

@@ -53,6 +53,7 @@ def combine_demands(pipelines: Sequence[tuple[Demand, int, str]]) -> Demand:
         conditional={part.full_name(name): each for part in parts for name, each in part.demand.conditional.items()},
         later=tuple(later for part in parts for later in part.later()),
         refusals=tuple(finding for demand in demands for finding in demand.refusals),
+        queue_refusals=tuple(each for demand in demands for each in demand.queue_refusals),
         engine_settings={key: path for demand in demands for key, path in demand.engine_settings.items()},
         places=_Places({part.name: part.demand for part in parts}),
         by_itself=all(demand.by_itself for demand in demands),

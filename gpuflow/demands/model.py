@@ -273,6 +273,16 @@ class Overlap:
     """The most runs that the engine has active at once; None: as many as are started."""
 
 
+@dataclass(frozen=True, slots=True)
+class QueueRefusal:
+    """What Kueue's webhook refuses of the object, where Kueue runs and is configured for its kind."""
+
+    finding: Finding
+    integration: str
+    only_queued: bool
+    """Only if Kueue puts it into a queue: it names none itself."""
+
+
 @dataclass(frozen=True)
 class LaterAttempts:
     """Steps whose last attempt has other pods than the first."""
@@ -409,6 +419,7 @@ class Demand:
     later: tuple[LaterAttempts, ...] = ()
     refusals: tuple[Finding, ...] = ()
     """What the engine does not support of it. An error: it never runs there as it is written; else it was accepted."""
+    queue_refusals: tuple[QueueRefusal, ...] = ()
     engine_settings: Mapping[str, str] = field(default_factory=dict)
     """Of the engine's own containers, where it is written what they use: `engines.argo.init.init`."""
     pods_collected: bool = False

@@ -146,8 +146,15 @@ class ForeignObject:
         if isinstance(found, PassiveObject) or found.source is not None:
             return found
         from gpuflow.readers.findings import foreign_source  # its rules use readers, and readers use this module
+        from gpuflow.readers.findings.refusals import refusals_of
+        from gpuflow.readers.kubernetes.queue_webhooks import queue_refusals
 
-        return replace(found, source=foreign_source(self.document, found, options.site, self.library.documents))
+        return replace(
+            found,
+            refusals=(*refusals_of(self.document), *found.refusals),
+            queue_refusals=queue_refusals(self.document),
+            source=foreign_source(self.document, found, options.site, self.library.documents),
+        )
 
 
 def foreign_in(

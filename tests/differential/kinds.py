@@ -12,6 +12,7 @@ from tests.differential import (
     devices,
     gangs,
     nodes,
+    objects,
     patches,
     pipelines,
     quantities,
@@ -104,6 +105,15 @@ KINDS = {
             sides.admission_ours,
             sides.admission_theirs,
             function="admit",
+        ),
+        Kind(
+            "objects",
+            "kubernetes",
+            "objects",
+            objects.case,
+            sides.objects_ours,
+            sides.objects_theirs,
+            keep=NAMED | {"object", "jobTemplate", "schedule"},
         ),
         Kind("merge", "kubernetes", "merge", patches.case, sides.merge_ours, sides.merge_theirs),
         Kind(

@@ -27,6 +27,7 @@ from gpuflow.checker.quota.namespace import namespace_policy
 from gpuflow.cluster import Cluster, Manifest, cluster_of
 from gpuflow.core.errors import Where
 from gpuflow.demands.model import split_mixed_steps
+from gpuflow.kubernetes.admission.objects import object_faults
 from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_patch
 from gpuflow.quantity import Quantity
 from tests.differential import pipelines, workloads
@@ -97,6 +98,24 @@ def _sensible(described: Answer) -> Answer:
     if not described.get("canonical", "").startswith("-"):
         return described
     return {field: part for field, part in described.items() if field not in ("value", "milli")}
+
+
+# Objects --------------------------------------------------------------------------------------------------
+
+
+def objects_ours(case: Case) -> Answer:
+    manifest = case["object"]
+    group = manifest["apiVersion"].rpartition("/")[0]
+    return {"clauses": [each.sentence() for each in object_faults(manifest, manifest["kind"], group)]}
+
+
+_PRINTED = re.compile(r'(value): \{"[A-Z].*\}: |(?<=^spec\.jobTemplate\.spec\.selector: Invalid )(value): \{.*\}: ')
+
+
+def objects_theirs(answer: Answer) -> Answer:
+    """Without values that the server prints as its own types have them."""
+    clauses = (_PRINTED.sub(lambda found: f"{found[1] or found[2]}: ", each) for each in answer["clauses"])
+    return {"clauses": sorted(set(clauses))}
 
 
 # Admission ------------------------------------------------------------------------------------------------

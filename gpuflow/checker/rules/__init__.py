@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
+from gpuflow.checker.pipeline.queues.setup import read_setup
 from gpuflow.checker.question import CheckRule, Question, check_rule
 from gpuflow.checker.report import Outcome, worst_verdict
 from gpuflow.checker.rules import controllers, deadlocks, pods, quotas, snapshot, volumes
+from gpuflow.checker.snapshot.missing_kinds import has_default_queue
 from gpuflow.core.errors import Finding
 
 
@@ -21,6 +24,31 @@ def engine_refusals(q: Question) -> Iterable[Finding]:
 def engine_notes(q: Question) -> Iterable[Finding]:
     """What it says besides."""
     return (each for each in q.demand.refusals if each.severity != "error")
+
+
+@check_rule("GF826", severity="error", verdict="never")
+def kueue_refusals(q: Question) -> Iterable[Finding]:
+    """What the webhooks of a Kueue refuse that is known to be configured for the kind."""
+    return _of_kueue(q, known=True)
+
+
+@check_rule("GF827", verdict="unknown")
+def possible_kueue_refusals(q: Question) -> Iterable[Finding]:
+    """The same where the snapshot does not show for which kinds Kueue is configured."""
+    hint = "take a snapshot that shows Kueue's Configuration, or correct the field"
+    for each in _of_kueue(q, known=False):
+        text = f"{each.message}; whether Kueue is configured for this kind is not shown"
+        yield replace(each, code="GF827", message=text, hint=hint, severity="warning")
+
+
+def _of_kueue(q: Question, *, known: bool) -> Iterator[Finding]:
+    setup = read_setup(q.cluster, q.namespace) if q.demand.queue_refusals else None
+    if setup is None or q.namespace not in setup.takes_pods_of or known != bool(setup.integrations):
+        return
+    queued = setup.takes_all or has_default_queue(q.cluster, q.namespace)
+    for each in q.demand.queue_refusals:
+        if (queued or not each.only_queued) and (not known or each.integration in setup.integrations):
+            yield each.finding
 
 
 @check_rule(
@@ -39,8 +67,8 @@ def document_warnings(q: Question) -> Iterable[Finding]:
 
 
 RULES: Final[tuple[CheckRule, ...]] = (
-    engine_refusals, engine_notes, snapshot.namespace_refusals, snapshot.missing_accounts,
-    snapshot.objects_behind_their_users, snapshot.namesakes_in_files,
+    engine_refusals, kueue_refusals, possible_kueue_refusals, engine_notes, snapshot.namespace_refusals,
+    snapshot.missing_accounts, snapshot.objects_behind_their_users, snapshot.namesakes_in_files,
     snapshot.optional_whitelist, pods.refused_steps, pods.order_dependent_steps, volumes.refused_claims,
     volumes.refused_ephemeral_volumes, volumes.unfilled_claims, volumes.missing_claims, volumes.unknown_classes,
     volumes.unusable_claims, volumes.small_claims, pods.limit_range_gpus, quotas.ineffective_keys, quotas.quota_lines,

@@ -389,8 +389,12 @@ def _claim_template(template: Body, place: str) -> Iterator[FieldError]:
     for key, value in read_map(metadata.get("labels"), f"{place}.metadata.labels").items():
         yield from name_faults(f"{place}.metadata.labels", key, qualified_name_faults)
         yield from name_faults(f"{place}.metadata.labels", str(value), label_value_faults)
-    where = f"{place}.spec"
-    spec = read_map(template.get("spec"), where)
+    yield from claim_faults(template, f"{place}.spec")
+
+
+def claim_faults(claim: Body, where: str) -> Iterator[FieldError]:
+    """The spec of a claim. Mirrors ValidatePersistentVolumeClaimSpec, without its sources of data."""
+    spec = read_map(claim.get("spec"), where)
     modes = spec.get("accessModes") or []
     if not modes:
         yield required(f"{where}.accessModes", "at least 1 access mode is required")

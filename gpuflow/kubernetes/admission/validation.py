@@ -36,6 +36,7 @@ from gpuflow.kubernetes.admission.field_errors import (
     not_found,
     required,
     sort_reasons,
+    too_long,
     unsupported,
 )
 from gpuflow.kubernetes.admission.names import (
@@ -208,14 +209,28 @@ def _metadata_faults(metadata: Body) -> Iterator[FieldError]:
     if namespace:
         yield from name_faults("metadata.namespace", namespace, dns_label_faults)
     if metadata.get("labels"):
-        yield from _label_faults(metadata["labels"], "metadata.labels")
+        yield from label_faults(metadata["labels"], "metadata.labels")
     if metadata.get("annotations"):
-        for key in read_map(metadata["annotations"], "metadata.annotations"):
-            for fault in qualified_name_faults(key.lower()):
-                yield invalid("metadata.annotations", key, fault)
+        yield from annotation_faults(metadata["annotations"], "metadata.annotations")
 
 
-def _label_faults(labels: object, field: str) -> Iterator[FieldError]:
+MOST_ANNOTATIONS: Final = 256 * 1024
+"""Bytes of all annotations of an object, keys and texts."""
+
+
+def annotation_faults(annotations: object, field: str) -> Iterator[FieldError]:
+    """Keys in any case, and how much there may be of all. Mirrors ValidateAnnotations."""
+    size = 0
+    for key, text in read_map(annotations, field).items():
+        if not isinstance(key, str) or not (text is None or isinstance(text, str)):
+            raise BadField(field, f"{key!r}: {text!r:.60} must be a string and have a string as its key")
+        size += len(key.encode(errors="surrogatepass")) + len((text or "").encode(errors="surrogatepass"))
+        yield from (invalid(field, key, fault) for fault in qualified_name_faults(key.lower()))
+    if size > MOST_ANNOTATIONS:
+        yield too_long(field, MOST_ANNOTATIONS)
+
+
+def label_faults(labels: object, field: str) -> Iterator[FieldError]:
     for key, value in read_map(labels, field).items():
         if not isinstance(key, str) or not (value is None or isinstance(value, str)):
             raise BadField(field, f"{key!r}: {value!r} must be a string and have a string as its key")
@@ -414,7 +429,7 @@ def _spec_faults(pod: Pod) -> Iterator[FieldError]:
         yield unsupported("spec.preemptionPolicy", pod.preemption_policy or "", policies)
     selector = spec.get("nodeSelector") if pod.node_selector is None else pod.node_selector
     if selector:
-        yield from _label_faults(selector, "spec.nodeSelector")
+        yield from label_faults(selector, "spec.nodeSelector")
     tolerations = spec.get("tolerations") if pod.tolerations is None else pod.tolerations
     if tolerations:
         for index, toleration in enumerate(read_maps(tolerations, "spec.tolerations")):

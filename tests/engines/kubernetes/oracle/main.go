@@ -1,4 +1,4 @@
-// Command oracle answers questions about quantities, pod admission, patches, node fit and devices with Kubernetes' own code.
+// Command oracle answers questions about quantities, the admission of pods and of objects, patches, node fit and devices with Kubernetes' own code.
 package main
 
 import (
@@ -25,5 +25,6 @@ func main() {
 		"dra":     func() error { return lines.Serve(lines.Workers(), newDRAAnswer) },
 		"merge":   func() error { return lines.Serve(lines.Workers(), newMergeAnswer) },
 		"dra-pod": func() error { return lines.Serve(1, newDRAPodAnswer) },
+		"objects": func() error { return lines.Serve(lines.Workers(), newObjectAnswer) },
 	})
 }
