@@ -38,8 +38,26 @@ def document_warnings(q: Question) -> Iterable[Finding]:
     return () if q.demand.source is None else q.demand.source.warnings()
 
 
+@check_rule("GF816", "GF817", "GF818", severity="error", verdict="never")
+def refused_fields(q: Question) -> Iterable[Finding]:
+    """What the API server refuses of the object itself, by its schema."""
+    return [each for each in _strict_findings(q) if each.code in REFUSED_FIELDS]
+
+
+@check_rule("GF815", "GF819", severity="error")
+def unknown_fields(q: Question) -> Iterable[Finding]:
+    """What it loses, unless it is asked to be strict."""
+    return [each for each in _strict_findings(q) if each.code not in REFUSED_FIELDS]
+
+
+def _strict_findings(q: Question) -> Iterable[Finding]:
+    definitions = [each.body for each in q.cluster.of("CustomResourceDefinition")]
+    return () if q.demand.source is None else q.demand.source.strict_findings(definitions)
+
+
+REFUSED_FIELDS: Final = ("GF816", "GF817", "GF818")
 RULES: Final[tuple[CheckRule, ...]] = (
-    engine_refusals, engine_notes, snapshot.namespace_refusals, snapshot.missing_accounts,
+    engine_refusals, refused_fields, unknown_fields, engine_notes, snapshot.namespace_refusals, snapshot.missing_accounts,
     snapshot.optional_whitelist, pods.refused_steps, pods.order_dependent_steps, volumes.refused_claims,
     volumes.refused_ephemeral_volumes, volumes.unfilled_claims, volumes.missing_claims, volumes.unknown_classes,
     volumes.unusable_claims, volumes.small_claims, pods.limit_range_gpus, quotas.ineffective_keys, quotas.quota_lines,
