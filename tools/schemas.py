@@ -124,7 +124,7 @@ def _expanded(named: Mapping[str, Any], schema: Any) -> Any:
     for each in (schema, *schema.get("allOf", ())):
         if "$ref" in each:
             return expand(named, each["$ref"].rpartition("/")[2])
-    found = dict(schema)
+    found = {key: each for key, each in schema.items() if key != "required"}  # the API server decodes without it
     for key in ("items", "additionalProperties"):
         if isinstance(found.get(key), dict):
             found[key] = _expanded(named, found[key])

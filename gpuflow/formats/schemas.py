@@ -2,7 +2,8 @@
 
 `schemas.json` has what strictness needs of them, written by `tools/schemas.py`; where the cluster's own CRDs are known,
 these count instead. An unknown field is refused by kubectl, which asks the API server to be strict since 1.27, and is
-dropped without a word where nobody asks for that. A value of the wrong type is refused everywhere.
+dropped without a word where nobody asks for that. A value of the wrong type is refused everywhere. What Kubernetes
+requires in kinds of its own is no matter of its decoder, and not looked for here.
 
 Mirrors the decoder of k8s.io/apimachinery/pkg/runtime/serializer/json for Kubernetes' own kinds, and
 k8s.io/apiextensions-apiserver/pkg/apiserver/schema (pruning, validation) for others; Kubernetes v1.36.3.
@@ -56,6 +57,8 @@ class Schema(NamedTuple):
     root: int
     source: str
     """Whose schema it is: Kubernetes 1.36."""
+    is_native: bool = False
+    """Kubernetes' own decoder makes something empty of null; a CRD takes null as a value of a field only."""
 
     def faults(self, tree: Mapping[str, Any], *, is_patch: bool = False) -> Iterator[Fault]:
         """What is wrong with a document. Of a `patch` nothing is required, and it may hold directives."""
@@ -79,6 +82,8 @@ class Schema(NamedTuple):
                 yield Fault("GF816", path, f"holds {shown(value)}, and takes a list")
                 return
             for index, each in enumerate(value):
+                if each is None and not self.is_native and self.nodes[node["list"]] != ANY:
+                    yield Fault("GF816", (*path, index), "is empty, and takes a value")
                 yield from self._faults(each, node["list"], (*path, index), is_patch)
         elif not isinstance(value, Mapping):
             yield Fault("GF816", path, f"holds {shown(value)}, and takes a map")
@@ -203,12 +208,14 @@ class Definitions:
             inner = schema.get("additionalProperties")
             if isinstance(inner, Mapping):
                 return self.put({"map": self.add(inner, metadata)})
-            fields = {name: self.add(mapping(each), metadata) for name, each in mapping(schema.get("properties")).items()}
+            written = mapping(schema.get("properties"))
+            fields = {name: self.add(mapping(each), metadata) for name, each in written.items()}
             if schema.get("x-kubernetes-embedded-resource") and metadata is not None:
                 text = self.put("text")
                 fields |= {"apiVersion": text, "kind": text, "metadata": metadata}
             node: dict[str, Any] = {"fields": dict(sorted(fields.items()))}
-            if needed := sorted(schema.get("required") or ()):
+            # What is missing and has a default is filled in before anything is required.
+            if needed := sorted(name for name in schema.get("required") or () if "default" not in mapping(written.get(name))):
                 node["required"] = needed
             if is_open or inner is True:
                 node["open"] = True
@@ -268,4 +275,4 @@ def schema_of(version: str, kind: str, own: Iterable[Mapping[str, Any]] = ()) ->
         return None
     if (found := known.kinds.get(f"{version} {kind}")) is None:
         return None
-    return Schema(known.definitions.nodes, found[0], known.sources[found[1]])
+    return Schema(known.definitions.nodes, found[0], known.sources[found[1]], is_native=found[1] == 0)
