@@ -2,9 +2,9 @@
 
     python -m proofs strict-documents --count 5000 --seed 1
 
-Documents of Kubernetes, Argo, Kueue, JobSet, Trainer, MPI, Volcano, Ray and LeaderWorkerSet, from the examples, the tests and public
-corpora where these are at hand, each with one or two mistakes: a misspelled, moved, added or removed field, or a value
-of another type. Each is posted with `dryRun=All&fieldValidation=Strict` to a private control plane that has the CRDs.
+Documents of Kubernetes, Argo, Kueue, JobSet, Trainer, MPI, Volcano, Ray and LeaderWorkerSet, from the examples, the
+tests and public corpora where these are at hand, each with one or two mistakes: a misspelled, moved, added or removed
+field, or a value of another type. Each is posted with `dryRun=All&fieldValidation=Strict` to a private control plane that has the CRDs.
 What is no matter of the schema (names, immutability, sums) is listed apart and not counted. Cases that were asked are
 kept in build/strict-documents/, and asked again only with another seed.
 """
@@ -40,8 +40,16 @@ NAME = "strict-documents"
 PLACES = ("docs", "tests", "proofs")
 CORPORA = ROOT.parent / "shared" / "corpora"
 UNKNOWN = re.compile(r'unknown field "((?:[^"\\]|\\.)*)"')
-TYPES = re.compile(r"cannot unmarshal|must be of type|cannot be handled as|expected map|expected list|cannot restore|unrecognized type|couldn't get version/kind")
-APART = (".status.", "JSONSchemaProps", "quantit", "parsing time", "illegal base64", "unable to parse", "invalid character")
+TYPES = re.compile(r"cannot unmarshal|must be of type|cannot be handled as|expected map|expected list")
+APART = (
+    ".status.",
+    "JSONSchemaProps",
+    "quantit",
+    "parsing time",
+    "illegal base64",
+    "unable to parse",
+    "invalid character",
+)
 """Faults of a value of the right type, and of what nobody writes by hand."""
 FIXED = ("apiVersion", "kind", "status")
 
@@ -96,7 +104,24 @@ def misspelled(word: str, chance: random.Random) -> str:
             return word[:place] + chance.choice("aeiounstrX_") + word[place + 1 :]
 
 
-VALUES: tuple[Any, ...] = ("text", "7", "true", 7, -1, 2**40, 1.5, True, False, None, [], ["a"], [1], {}, {"a": "b"}, [{}])
+VALUES: tuple[Any, ...] = (
+    "text",
+    "7",
+    "true",
+    7,
+    -1,
+    2**40,
+    1.5,
+    True,
+    False,
+    None,
+    [],
+    ["a"],
+    [1],
+    {},
+    {"a": "b"},
+    [{}],
+)
 
 
 def mutated(tree: dict[str, Any], chance: random.Random) -> dict[str, Any]:
@@ -118,7 +143,9 @@ def mutated(tree: dict[str, Any], chance: random.Random) -> dict[str, Any]:
                 homes = [each for each in ((), *places_in(tree)) if isinstance(at(tree, each), dict)]
                 at(tree, chance.choice(homes))[key] = value
             case 4 if isinstance(key, str):
-                owner[chance.choice(("limit", "gpu", "nodeselector", "replica", "enabled", "image"))] = chance.choice((1, "a"))
+                owner[chance.choice(("limit", "gpu", "nodeselector", "replica", "enabled", "image"))] = chance.choice(
+                    (1, "a")
+                )
             case 5:
                 del owner[key]
             case _:
@@ -137,13 +164,16 @@ def cases(trees: list[dict[str, Any]], seed: int) -> Iterator[dict[str, Any]]:
         tree = mutated(chance.choice(kinds[chance.choice(order)]), chance)
         tree["metadata"] = tree.get("metadata")
         if isinstance(tree["metadata"], dict):
-            tree["metadata"] = {"name": "x", **{k: v for k, v in tree["metadata"].items() if k not in ("namespace", "generateName")}}
+            tree["metadata"] = {
+                "name": "x",
+                **{k: v for k, v in tree["metadata"].items() if k not in ("namespace", "generateName")},
+            }
         yield tree
 
 
 def ask(address: str, token: str) -> int:
     """Inside the cluster's network: documents as lines, and what the API server says of each."""
-    context = ssl._create_unverified_context()  # noqa: S323  # the certificate is the private cluster's own
+    context = ssl._create_unverified_context()  # the certificate is the private cluster's own
     host = address.removeprefix("https://")
     line = http.client.HTTPSConnection(host, context=context, timeout=30)
     head = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -160,7 +190,9 @@ def ask(address: str, token: str) -> int:
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         if version not in resources:
             listed = call("GET", root)[1].get("resources", ())
-            resources[version] = {each["kind"]: (each["name"], each["namespaced"]) for each in listed if "/" not in each["name"]}
+            resources[version] = {
+                each["kind"]: (each["name"], each["namespaced"]) for each in listed if "/" not in each["name"]
+            }
         if kind not in resources[version]:
             print(json.dumps([404, "not served"]), flush=True)
             continue
@@ -237,7 +269,9 @@ def _ask_server(cluster: Cluster, trees: list[dict[str, Any]], seed: int, first:
                 if each and each["kind"] == "CustomResourceDefinition":
                     each["spec"].pop("conversion", None)  # its webhook does not run
                     definitions[each["metadata"]["name"]] = each
-    there = set(cluster.kube("get", "crd", "-o", "name").replace("customresourcedefinition.apiextensions.k8s.io/", "").split())
+    there = set(
+        cluster.kube("get", "crd", "-o", "name").replace("customresourcedefinition.apiextensions.k8s.io/", "").split()
+    )
     for name, each in definitions.items():
         if name not in there:
             cluster.kube.apply(each)
@@ -245,7 +279,10 @@ def _ask_server(cluster: Cluster, trees: list[dict[str, Any]], seed: int, first:
     config = yaml.safe_load(Path(cluster.environment()["KUBECONFIG"]).read_text())
     address, user = config["clusters"][0]["cluster"]["server"], config["users"][0]["user"]
     words = [*cluster.enter, sys.executable, "-m", "proofs.strict_documents", "--ask", address, user["token"]]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as child, kept.open("a") as log:
+    with (
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as child,
+        kept.open("a") as log,
+    ):
         assert child.stdin is not None and child.stdout is not None
         for number, tree in enumerate(cases(trees, seed)):
             if number >= count:
@@ -266,12 +303,21 @@ def report(done: list[Any]) -> int:
             counts["not served" if status == 404 else "schemas themselves"] += 1
             continue
         found = difference(tree, status, said)
-        what = "unknown" if UNKNOWN.search(said) else "type" if TYPES.search(said) else "accepted" if status < 300 else "other"
+        what = (
+            "unknown"
+            if UNKNOWN.search(said)
+            else "type"
+            if TYPES.search(said)
+            else "accepted"
+            if status < 300
+            else "other"
+        )
         counts[what] += 1
         if found:
             differences.append(f"{tree['apiVersion']} {tree['kind']}: {found}\n    server {status}: {said[:400]}")
     print("\n".join(differences))
-    print(f"{len(done)} documents ({', '.join(f'{name} {count}' for name, count in sorted(counts.items()))}): {len(differences)} differences")
+    told = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+    print(f"{len(done)} documents ({told}): {len(differences)} differences")
     return int(bool(differences))
 
 

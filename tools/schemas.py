@@ -63,7 +63,6 @@ MODULES = (
 """As the tests run them. Of a kind and version that two modules have, the last one counts."""
 
 
-
 def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--check", action="store_true", help="exit with 1 if the file is not what would be written")

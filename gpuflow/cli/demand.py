@@ -50,7 +50,9 @@ def foreign_remarks(demands: list[Demand]) -> list[Finding]:
     found: list[Finding] = []
     for each in demands:
         if (source := each.source) is not None and each.pipeline is None:
-            said = source.unsilenced_findings(dict.fromkeys((*each.refusals, *source.strict_findings(()), *source.warnings())))
+            said = source.unsilenced_findings(
+                dict.fromkeys((*each.refusals, *source.strict_findings(()), *source.warnings()))
+            )
             found += [finding for finding in said if finding not in each.refusals]
     return found
 

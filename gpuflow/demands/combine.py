@@ -140,7 +140,7 @@ class _Documents:
     def warnings(self) -> Iterator[Finding]:
         return iter(())
 
-    def strict_findings(self, definitions: Iterable[Mapping[str, Any]]) -> tuple[Finding, ...]:
+    def strict_findings(self, definitions: Iterable[Mapping[str, object]]) -> tuple[Finding, ...]:
         """None: each file is judged alone."""
         return ()
 

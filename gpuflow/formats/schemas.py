@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gpuflow.core import yaml_tree
+from gpuflow.cluster.kinds import nearest_word
 from gpuflow.core.errors import did_you_mean
 from gpuflow.formats.nodes import mapping, maps
 
@@ -34,7 +34,6 @@ TYPES: Final = {
     "quantity": "a quantity",
 }
 """What a field may hold beside maps and lists, and how a sentence says it."""
-MOST_LETTERS: Final = 60
 DEEPEST: Final = 5
 """So many levels below a place a field is looked for that stands in the wrong one."""
 
@@ -44,7 +43,8 @@ class Fault(NamedTuple):
 
     code: str
     path: FieldPath
-    message: str
+    takes: str = ""
+    """What the place takes."""
     hint: str | None = None
 
 
@@ -59,64 +59,55 @@ class Schema(NamedTuple):
     """Whose schema it is: Kubernetes 1.36."""
     is_native: bool = False
     """Kubernetes' own decoder makes something empty of null; a CRD takes null as a value of a field only."""
+    is_patch: bool = False
+    """Nothing is required, and there may be directives."""
 
-    def faults(self, tree: Mapping[str, Any], *, is_patch: bool = False) -> Iterator[Fault]:
-        """What is wrong with a document. Of a `patch` nothing is required, and it may hold directives."""
-        yield from self._faults(tree, self.root, (), is_patch)
-
-    def _faults(self, value: Any, at: int, path: FieldPath, is_patch: bool) -> Iterator[Fault]:
-        node = self.nodes[at]
+    def faults(self, value: Any, at: int | None = None, path: FieldPath = ()) -> Iterator[Fault]:
+        """What is wrong with a document."""
+        node = self.nodes[self.root if at is None else at]
         if value is None or node == ANY:
             return
         if isinstance(node, str):
             if not _holds(node, value):
-                yield Fault("GF816", path, f"holds {shown(value)}, and takes {TYPES[node]}")
+                yield Fault("GF816", path, TYPES[node])
         elif "enum" in node:
             if not isinstance(value, str):
-                yield Fault("GF816", path, f"holds {shown(value)}, and takes a text")
+                yield Fault("GF816", path, "a text")
             elif value not in node["enum"]:
-                hint = did_you_mean(value, node["enum"])
-                yield Fault("GF818", path, f'is "{value[:MOST_LETTERS]}", and takes {_one_of(node["enum"])}', hint)
+                yield Fault("GF818", path, " or ".join(node["enum"]), did_you_mean(value, node["enum"]))
         elif "list" in node:
             if not isinstance(value, list):
-                yield Fault("GF816", path, f"holds {shown(value)}, and takes a list")
+                yield Fault("GF816", path, "a list")
                 return
             for index, each in enumerate(value):
                 if each is None and not self.is_native and self.nodes[node["list"]] != ANY:
-                    yield Fault("GF816", (*path, index), "is empty, and takes a value")
-                yield from self._faults(each, node["list"], (*path, index), is_patch)
+                    yield Fault("GF816", (*path, index), "a value")
+                yield from self.faults(each, node["list"], (*path, index))
         elif not isinstance(value, Mapping):
-            yield Fault("GF816", path, f"holds {shown(value)}, and takes a map")
+            yield Fault("GF816", path, "a map")
         elif "map" in node:
             for key, each in value.items():
-                yield from self._faults(each, node["map"], (*path, key), is_patch)
+                yield from self.faults(each, node["map"], (*path, key))
         else:
-            yield from self._faults_of_fields(value, node, path, is_patch)
-
-    def _faults_of_fields(
-        self, value: Mapping[str, Any], node: Mapping[str, Any], path: FieldPath, is_patch: bool
-    ) -> Iterator[Fault]:
-        fields: Mapping[str, int] = node["fields"]
-        for key, each in value.items():
-            if key in fields:
-                yield from self._faults(each, fields[key], (*path, key), is_patch)
-            elif not node.get("open") and not (is_patch and key.startswith("$")):
-                yield Fault("GF815", (*path, key), f"is no field of {self.source}", self._meant(key, fields, path))
-        for key in () if is_patch else node.get("required", ()):
-            if value.get(key) is None:
-                yield Fault("GF817", (*path, key), "is missing, and required")
+            fields = node["fields"]
+            for key, each in value.items():
+                if key in fields:
+                    yield from self.faults(each, fields[key], (*path, key))
+                elif not node.get("open") and not (self.is_patch and key.startswith("$")):
+                    yield Fault("GF815", (*path, key), hint=self._meant(key, fields, path))
+            for key in () if self.is_patch else node.get("required", ()):
+                if value.get(key) is None:
+                    yield Fault("GF817", (*path, key))
 
     def _meant(self, key: str, fields: Mapping[str, int], path: FieldPath) -> str | None:
         """What was probably meant: a field spelled alike, or the same field at another level."""
-        near = did_you_mean(key, fields)
-        if near and near.startswith("did you mean"):
-            return near
-        above = [(path[:depth], at) for depth, at in enumerate(self._nodes_on(path))]
-        *outer, (_, here) = above
+        if nearest_word(key, fields):
+            return did_you_mean(key, fields)
+        *outer, (_, here) = [(path[:depth], at) for depth, at in enumerate(self._nodes_on(path))]
         for place, at in (*self._below(here, path), *reversed(outer), *self._below(self.root, ())):
             if key in mapping(self.nodes[at]).get("fields", ()):
                 return f'"{key}" is a field of {shown_path(place) or "the object itself"}'
-        return near
+        return did_you_mean(key, fields)
 
     def _nodes_on(self, path: FieldPath) -> Iterator[int]:
         at = self.root
@@ -130,13 +121,10 @@ class Schema(NamedTuple):
         """The places with fields below one, the nearest first."""
         level = [(path, at)]
         for _ in range(DEEPEST):
-            inner: list[tuple[FieldPath, int]] = []
-            for place, each in level:
-                node = mapping(self.nodes[each])
-                inner += [((*place, name), field) for name, field in node.get("fields", {}).items()]
-                inner += [((*place, 0), node["list"])] if "list" in node else []
-            yield from inner
-            level = inner
+            nodes = [(place, mapping(self.nodes[each])) for place, each in level]
+            level = [((*place, name), inner) for place, node in nodes for name, inner in node.get("fields", {}).items()]
+            level += [((*place, 0), node["list"]) for place, node in nodes if "list" in node]
+            yield from level
 
     def at(self, *path: str | int) -> Schema:
         """The schema of what stands at a place."""
@@ -149,37 +137,16 @@ def shown_path(path: FieldPath) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
-def shown(value: object) -> str:
-    """A value as sentences name it."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case yaml_tree.Int() | yaml_tree.Float():
-            return f"the number {value.text[:MOST_LETTERS]}"
-        case int() | float():
-            return f"the number {value}"
-        case str():
-            return f'the text "{value[:MOST_LETTERS]}"'
-        case Mapping():
-            return "a map"
-        case _:
-            return "a list"
-
-
-def _one_of(words: list[str]) -> str:
-    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
 def _holds(word: str, value: object) -> bool:
     """Whether a value is what the decoder takes for such a field."""
     if isinstance(value, str):
         return word in ("text", "quantity", "int-or-string")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return word == "bool" and isinstance(value, bool)
-    if word in ("quantity", "number"):
-        return True
-    bits = {"int32": 32, "int64": 64, "int-or-string": 64}.get(word)
-    return bits is not None and float(value).is_integer() and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
+    bits = {"int32": 31, "int64": 63, "int-or-string": 63}.get(word, 0)
+    return word in ("quantity", "number") or (
+        (isinstance(value, int) or value.is_integer()) and -(2**bits) <= value < 2**bits != 1
+    )
 
 
 class Definitions:
@@ -215,7 +182,9 @@ class Definitions:
                 fields |= {"apiVersion": text, "kind": text, "metadata": metadata}
             node: dict[str, Any] = {"fields": dict(sorted(fields.items()))}
             # What is missing and has a default is filled in before anything is required.
-            if needed := sorted(name for name in schema.get("required") or () if "default" not in mapping(written.get(name))):
+            if needed := sorted(
+                name for name in schema.get("required") or () if "default" not in mapping(written.get(name))
+            ):
                 node["required"] = needed
             if is_open or inner is True:
                 node["open"] = True
@@ -234,7 +203,9 @@ class Definitions:
         text, fields = self.put("text"), {"status": self.put(ANY)} if "status" in whole["fields"] else {}
         fields = {**whole["fields"], **fields, "apiVersion": text, "kind": text, "metadata": metadata}
         required = [name for name in whole.get("required", ()) if name != "status"]
-        return self.put({**whole, "fields": dict(sorted(fields.items())), **({"required": required} if required else {})})
+        return self.put(
+            {**whole, "fields": dict(sorted(fields.items())), **({"required": required} if required else {})}
+        )
 
 
 def _key(node: Any) -> str:
@@ -244,7 +215,7 @@ def _key(node: Any) -> str:
 class Shipped(NamedTuple):
     """What `schemas.json` holds."""
 
-    definitions: Definitions
+    nodes: list[Any]
     metadata: int
     sources: list[str]
     kinds: Mapping[str, list[int]]
@@ -255,7 +226,7 @@ class Shipped(NamedTuple):
 def shipped() -> Shipped:
     data = json.loads(DATA.read_bytes())
     titles = [f"{each['name']} {each['version']}" for each in data["sources"]]
-    return Shipped(Definitions(data["nodes"]), data["metadata"], titles, data["kinds"])
+    return Shipped(data["nodes"], data["metadata"], titles, data["kinds"])
 
 
 def schema_of(version: str, kind: str, own: Iterable[Mapping[str, Any]] = ()) -> Schema | None:
@@ -269,10 +240,10 @@ def schema_of(version: str, kind: str, own: Iterable[Mapping[str, Any]] = ()) ->
         for one in maps(spec.get("versions")):
             structure = mapping(one.get("schema")).get("openAPIV3Schema")
             if one.get("name") == name and isinstance(structure, Mapping):
-                definitions = Definitions(known.definitions.nodes)
+                definitions = Definitions(known.nodes)
                 root = definitions.add_object(structure, known.metadata)
                 return Schema(definitions.nodes, root, f"the cluster's {kind}")
         return None
     if (found := known.kinds.get(f"{version} {kind}")) is None:
         return None
-    return Schema(known.definitions.nodes, found[0], known.sources[found[1]], is_native=found[1] == 0)
+    return Schema(known.nodes, found[0], known.sources[found[1]], is_native=found[1] == 0)

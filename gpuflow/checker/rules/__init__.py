@@ -41,10 +41,16 @@ def document_warnings(q: Question) -> Iterable[Finding]:
 @check_rule("GF816", "GF817", "GF818", severity="error", verdict="never")
 def refused_fields(q: Question) -> Iterable[Finding]:
     """What the API server refuses of the object itself, by its schema."""
-    return [each for each in _strict_findings(q) if each.code in REFUSED_FIELDS]
+    return [each for each in _strict_findings(q) if each.code in REFUSED_FIELDS and each.severity == "error"]
 
 
-@check_rule("GF815", "GF819", severity="error")
+@check_rule("GF817", "GF818", verdict="unknown")
+def maybe_refused_fields(q: Question) -> Iterable[Finding]:
+    """What it refuses or not, depending on what was installed."""
+    return [each for each in _strict_findings(q) if each.code in REFUSED_FIELDS and each.severity != "error"]
+
+
+@check_rule("GF815", "GF819")
 def unknown_fields(q: Question) -> Iterable[Finding]:
     """What it loses, unless it is asked to be strict."""
     return [each for each in _strict_findings(q) if each.code not in REFUSED_FIELDS]
@@ -57,7 +63,8 @@ def _strict_findings(q: Question) -> Iterable[Finding]:
 
 REFUSED_FIELDS: Final = ("GF816", "GF817", "GF818")
 RULES: Final[tuple[CheckRule, ...]] = (
-    engine_refusals, refused_fields, unknown_fields, engine_notes, snapshot.namespace_refusals, snapshot.missing_accounts,
+    engine_refusals, refused_fields, maybe_refused_fields, unknown_fields, engine_notes, snapshot.namespace_refusals,
+    snapshot.missing_accounts,
     snapshot.optional_whitelist, pods.refused_steps, pods.order_dependent_steps, volumes.refused_claims,
     volumes.refused_ephemeral_volumes, volumes.unfilled_claims, volumes.missing_claims, volumes.unknown_classes,
     volumes.unusable_claims, volumes.small_claims, pods.limit_range_gpus, quotas.ineffective_keys, quotas.quota_lines,
