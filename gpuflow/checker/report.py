@@ -136,9 +136,11 @@ class Report:
         return f", with {len(names)} {noun} of the files: {join_names(names)}" if names else ""
 
     def fails(self, failing: Iterable[str]) -> bool:
-        """Whether a check ends with 1 where these verdicts do: a pipeline that can block itself fails in any case."""
+        """Whether a check ends with 1 where these verdicts do: a pipeline that can block itself fails in any case, and
+        so does a document that kubectl refuses."""
         deadlocks = self.verdict == "may-queue" and any(each.severity == "error" for each in self.findings)
-        return deadlocks or self.verdict in failing
+        lost = any(each.code == "GF815" and each.severity == "error" for each in self.findings)
+        return deadlocks or lost or self.verdict in failing
 
     def document(self) -> dict[str, Any]:
         """The contract's JSON shape."""

@@ -47,8 +47,14 @@ def run(args: argparse.Namespace) -> int:
 
 def foreign_remarks(demands: list[Demand]) -> list[Finding]:
     """Warnings about documents of other tools; those about gpuflow pipelines are shown when they are read."""
-    theirs = [each.source for each in demands if each.source is not None and each.pipeline is None]
-    return [finding for source in theirs for finding in source.unsilenced_findings(dict.fromkeys(source.warnings()))]
+    found: list[Finding] = []
+    for each in demands:
+        if (source := each.source) is not None and each.pipeline is None:
+            said = source.unsilenced_findings(
+                dict.fromkeys((*each.refusals, *source.strict_findings(()), *source.warnings()))
+            )
+            found += [finding for finding in said if finding not in each.refusals]
+    return found
 
 
 def text(demand: Demand) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpuflow.cli.folders import given_files
 from gpuflow.cli.inputs import load_pipeline, params_given, python_is_allowed, with_params
@@ -19,6 +19,7 @@ from gpuflow.demands import Demand
 from gpuflow.demands.of_pipeline import demand_of_plan
 from gpuflow.engines import NO_ENGINE
 from gpuflow.formats.contents import Contents
+from gpuflow.formats.documents import OWN_GROUP
 from gpuflow.plan import plan_of
 from gpuflow.readers import ForeignObject, Library, PassiveObject, foreign_in
 from gpuflow.readers.interface import parameters_of
@@ -94,6 +95,17 @@ class Sources:
                 names = join_names([line(f"{each.kind or 'document'} {each.name}") for each in left], MAX_SHOWN)
                 print_text(f"not counted, because {why}: {names}\n", sys.stderr)
         return found
+
+    def passive_findings(self, answers: list[SourceDemand], definitions: list[Mapping[str, Any]]) -> list[Finding]:
+        """What the API server says of the fields of objects that are not counted. `definitions`: the cluster's CRDs."""
+        counted = {id(each.source.document) for each in answers if isinstance(each.source, ForeignObject)}
+        left = [each for each in self.library.documents if id(each) not in counted and each.group != OWN_GROUP]
+        if not left:
+            return []
+        from gpuflow.readers.findings.strictness import strict_findings  # schemas are for documents that are not ours
+
+        own = [*definitions, *(each.tree for each in self.library.documents if each.kind == "CustomResourceDefinition")]
+        return [finding for each in left for finding in strict_findings(each, own)]
 
 
 def read_sources(args: argparse.Namespace, site: Site, engine: str | None = None) -> Sources:

@@ -86,6 +86,8 @@ def _of_others(documents: list[Document], site: Site, args: argparse.Namespace) 
             yield Result(each.file, each.document.kind, each.name, 0, [])
         else:
             said = [finding for finding in demand.refusals if finding.code != "GF746"]  # nothing is judged there
+            if demand.source is not None:
+                said = demand.source.unsilenced_findings([*said, *demand.source.strict_findings(())])
             yield Result(each.file, each.document.kind, each.name, len(demand.steps), said)
 
 

@@ -156,6 +156,10 @@ class _Documents:
     def warnings(self) -> Iterator[Finding]:
         return iter(())
 
+    def strict_findings(self, definitions: Iterable[Mapping[str, object]]) -> tuple[Finding, ...]:
+        """None: each file is judged alone."""
+        return ()
+
     def devices(self, step: str) -> DeviceRequest | None:
         return None  # which GPU a step fits is said where its pipeline is checked alone
 

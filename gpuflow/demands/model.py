@@ -368,6 +368,9 @@ class Source(Protocol):
     def warnings(self) -> Iterator[Finding]:
         """What is certain from the document and the site alone: policies that cannot work as written."""
 
+    def strict_findings(self, definitions: Iterable[Mapping[str, Any]]) -> Iterable[Finding]:
+        """What its schema says of its fields. `definitions`: the cluster's CRDs."""
+
     def unsilenced_findings(self, findings: Iterable[Finding]) -> list[Finding]:
         """The findings that the document does not silence, and one that counts the others."""
 

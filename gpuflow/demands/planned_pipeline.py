@@ -168,6 +168,10 @@ class PlannedPipeline:
         yield from remarks_on(self.plan.pipeline)
         yield from exposed_in_site(self.plan.site)
 
+    def strict_findings(self, definitions: Iterable[Mapping[str, Any]]) -> tuple[Finding, ...]:
+        """None: its fields were judged when it was loaded."""
+        return ()
+
     def unsilenced_findings(self, findings: Iterable[Finding]) -> list[Finding]:
         """The findings that neither the file nor the site silences."""
         return without_site_silenced(self.plan.site, without_silenced(self.plan.pipeline, findings))

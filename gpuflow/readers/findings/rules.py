@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpuflow.core import yaml_tree
@@ -467,21 +467,44 @@ def foreign_source(document: Document, demand: Demand, site: Site, documents: It
     return ForeignSource(Subject(document, demand, site, tuple(documents)))
 
 
+def _once(findings: Iterable[Finding]) -> list[Finding]:
+    """Without what a schema says of a place of which somebody has said more."""
+    said, strict = list(findings), ("GF815", "GF816", "GF817", "GF818")
+    places = {each.where for each in said if each.code not in strict}
+    return [each for each in said if each.code not in strict or each.where not in places]
+
+
 @dataclass(frozen=True)
 class ForeignSource:
     """It is what the checker knows as `Source`."""
 
     subject: Subject
+    _strict: dict[tuple[int, ...], tuple[Finding, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def warnings(self) -> Iterator[Finding]:
         """What the author may not know."""
         return (finding for each in RULES for finding in each(self.subject))
 
+    def strict_findings(self, definitions: Iterable[Mapping[str, Any]]) -> tuple[Finding, ...]:
+        """What is wrong with its fields."""
+        from gpuflow.readers.findings.strictness import strict_findings  # what is ours needs no schemas
+
+        own = [each.tree for each in self.subject.documents if each.kind == "CustomResourceDefinition"]
+        asked = (*definitions, *own)
+        key = tuple(map(id, asked))
+        if key not in self._strict:  # a check asks for each world
+            self._strict[key] = tuple(strict_findings(self.subject.document, asked))
+        return self._strict[key]
+
     def unsilenced_findings(self, findings: Iterable[Finding]) -> list[Finding]:
         """The findings that neither the document nor the site silences."""
-        left = list(findings)
+        left = _once(findings)
         again = {CODES_OF_CHECK[each.code] for each in left if each.code in CODES_OF_CHECK}
         left = [each for each in left if each.code not in again]
-        for silence in silences_of(self.subject.document):
+        silences = list(silences_of(self.subject.document))
+        if "GF815" in {*self.subject.site.silence, *(code for each in silences for code in each.codes)}:
+            # A newer Kubernetes may have the field: whoever knows that says so.
+            left = [replace(each, severity="warning") if each.code == "GF815" else each for each in left]
+        for silence in silences:
             left = without_codes(silence.codes, left, silence.where)
         return without_site_silenced(self.subject.site, left)

@@ -1,0 +1,122 @@
+"""What the API server says of the fields of a document: those it does not have, and values of another type.
+
+An unknown field changes no verdict: kubectl refuses the object, Argo CD and Helm may lose the field, and what is left
+is judged. It is an error all the same: a limit that is lost is no limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from gpuflow.core.errors import Finding, GpuflowError
+from gpuflow.formats.documents import (
+    AIRFLOW_READER,
+    ARGO_READER,
+    KFP,
+    KUBEFLOW_READER,
+    READERS,
+    Document,
+    kind_of,
+)
+from gpuflow.formats.nodes import mapping
+from gpuflow.formats.schemas import Fault, FieldPath, Schema, schema_of, shipped, shown_path
+from gpuflow.kubernetes.yaml_scalars import parse_manifests
+from gpuflow.readers.argo.variables import TAG
+from gpuflow.readers.kubernetes.fields import describe_value
+
+PATCH: Final = "podSpecPatch"
+_UNKNOWN: Final = "GF815"
+_LOST: Final = "kubectl refuses the object; where nobody asks for strictness, the field is lost"
+_REFUSED: Final = "Kubernetes refuses the object"
+_MAYBE_REFUSED: Final = "Argo's full CRDs refuse the object, its minimal ones do not"
+_TAG: Final = "gpuflow-tag"
+
+
+def strict_findings(document: Document, own: Iterable[Mapping[str, Any]] = ()) -> Iterator[Finding]:
+    """What is wrong with the fields of a document. `own`: the cluster's CRDs."""
+    reader = READERS.get((document.kind, document.group))
+    if not document.kind or document.group == KFP or reader in (AIRFLOW_READER, KUBEFLOW_READER):
+        return
+    version = str(document.tree["apiVersion"])
+    if (schema := schema_of(version, document.kind, own)) is None:
+        if reader is not None or any(each.startswith(f"{document.group}/") for each in shipped().kinds):
+            text = f"{document.kind} {document.name}: gpuflow has no schema of {document.kind} in {version}"
+            hint = "add the CustomResourceDefinition to the files of the cluster, or write a version that it serves"
+            where = document.where("apiVersion")
+            yield Finding("GF819", f"{text}, so that misspelled fields are not found", where, hint, "note")
+        return
+    for fault in schema.faults(document.tree):
+        yield _finding(document, schema, fault, maybe=reader == ARGO_READER and fault.code in ("GF817", "GF818"))
+    if reader == ARGO_READER:
+        yield from _in_texts(document)
+
+
+def _finding(
+    document: Document, schema: Schema, fault: Fault, within: FieldPath = (), value: Any = None, *, maybe: bool = False
+) -> Finding:
+    """`within`: the text of the document in which the fault is, and the `value` there."""
+    where = document.where(*(within or fault.path), key=not within and fault.code == _UNKNOWN)
+    place, shown = shown_path(fault.path), describe_value(value if within else _value_at(document.tree, fault.path))
+    what = {
+        _UNKNOWN: f"is no field of {schema.source}",
+        "GF816": f"is {shown}, and takes {fault.takes}",
+        "GF817": "is missing, and required",
+        "GF818": f"is {shown}, and takes {fault.takes}",
+    }[fault.code]
+    effect = _MAYBE_REFUSED if maybe else _LOST if fault.code == _UNKNOWN else _REFUSED
+    says = f'strict decoding error: unknown field "{place}"' if effect == _LOST else None
+    if within:
+        effect = "it has no effect" if fault.code == _UNKNOWN and within[-1] == PATCH else "the object is refused"
+        place, says = f"{shown_path(within)}: {place}", None
+    text = f"{document.kind} {document.name}: {place} {what}: {effect}"
+    return Finding(fault.code, text, where, fault.hint, "warning" if maybe else "error", says)
+
+
+def _in_texts(document: Document) -> Iterator[Finding]:
+    """Manifests and patches that an Argo workflow holds as text. What a tag stands for is only known in the run."""
+    for path, text in _texts(document.tree, ()):
+        action = mapping(_value_at(document.tree, path[:-1])).get("action")
+        if path[-1] == "manifest" and action not in ("create", "apply", "replace", "patch"):
+            continue
+        for tree in _parsed(TAG.sub(_TAG, text)):
+            pods = schema_of("v1", "Pod") if path[-1] == PATCH else None
+            if (schema := pods.at("spec") if pods else _schema_named_in(tree)) is None:
+                continue
+            for fault in schema._replace(is_patch=action in (None, "patch")).faults(tree):
+                value = _value_at(tree, fault.path)
+                if not any(_TAG in str(each) for each in (*fault.path, () if fault.code == _UNKNOWN else value)):
+                    yield _finding(document, schema, fault, path, value)
+
+
+def _schema_named_in(tree: Mapping[str, Any]) -> Schema | None:
+    kind, _ = kind_of(tree)
+    return schema_of(str(tree["apiVersion"]), kind) if kind else None
+
+
+def _value_at(tree: Any, path: FieldPath) -> Any:
+    for part in path:
+        tree = tree[part] if isinstance(tree, list) else mapping(tree).get(str(part))
+    return tree
+
+
+def _texts(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            is_text = key == PATCH or (key == "manifest" and path[-1:] == ("resource",))
+            if is_text and isinstance(each, str):
+                yield (*path, key), each
+            elif isinstance(each, Mapping | list):
+                yield from _texts(each, (*path, key))
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            if isinstance(each, Mapping | list):
+                yield from _texts(each, (*path, index))
+
+
+def _parsed(text: str) -> list[Mapping[str, Any]]:
+    """The documents of a text; none where a tag leaves open what they are."""
+    try:
+        return [each for each in parse_manifests(text, "") if isinstance(each, Mapping)]
+    except GpuflowError:
+        return []  # whoever reads it says so
