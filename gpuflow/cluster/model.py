@@ -188,8 +188,8 @@ class Cluster:
 
     def brought_to(self, namespaces: Collection[str]) -> tuple[Manifest, ...]:
         """What of the files counts in some namespaces: of namesakes the last."""
-        counted = (item for item in self.given if item.namespace is None or item.namespace in namespaces)
-        return tuple({item.key: item for item in counted}.values())
+        homes = ((item, item.name if item.kind == "Namespace" else item.namespace) for item in self.given)
+        return tuple({item.key: item for item, home in homes if home is None or home in namespaces}.values())
 
     def creates(self, namespace: str) -> bool:
         """Whether the files bring the namespace and the cluster has none of the name: nothing else is in it."""

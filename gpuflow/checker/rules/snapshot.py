@@ -97,7 +97,8 @@ def objects_behind_their_users(q: Question) -> Iterator[Problem]:
     wanted = {(kind, spec.get(field)) for spec in specs for kind, field in NAMED_BY_PODS.items()}
     wanted |= {("Namespace", q.namespace)} if q.cluster.creates(q.namespace) else set()
     for item in q.cluster.objects if wanted else ():
-        is_behind = item.is_new and item.where.file == start.file and (item.where.line or 0) > (start.line or 0)
+        is_here = item.is_new and item.where.file == start.file == q.demand.file
+        is_behind = is_here and (item.where.line or 0) > (start.line or 0)
         if is_behind and (item.kind, item.name) in wanted and item.in_namespace(q.namespace):
             who = f"{q.demand.kind} {q.demand.name}"
             text = (
