@@ -193,9 +193,7 @@ class Cluster:
 
     def creates(self, namespace: str) -> bool:
         """Whether the files bring the namespace and the cluster has none of the name: nothing else is in it."""
-        return "Namespace" in self.listed and any(
-            item.is_new and item.name == namespace for item in self.of("Namespace")
-        )
+        return "Namespace" in self.listed and namespace in (i.name for i in self.of("Namespace") if i.is_new)
 
     def kinds(self) -> list[str]:
         """Every kind there is, once; foreign ones with their apiVersion."""
