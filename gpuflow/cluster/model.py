@@ -188,14 +188,12 @@ class Cluster:
 
     def brought_to(self, namespaces: Collection[str]) -> tuple[Manifest, ...]:
         """What of the files counts in some namespaces: of namesakes the last."""
-        counted = (item for item in self.given if item.namespace is None or item.namespace in namespaces)
-        return tuple({item.key: item for item in counted}.values())
+        homes = ((item, item.name if item.kind == "Namespace" else item.namespace) for item in self.given)
+        return tuple({item.key: item for item, home in homes if home is None or home in namespaces}.values())
 
     def creates(self, namespace: str) -> bool:
         """Whether the files bring the namespace and the cluster has none of the name: nothing else is in it."""
-        return "Namespace" in self.listed and any(
-            item.is_new and item.name == namespace for item in self.of("Namespace")
-        )
+        return "Namespace" in self.listed and namespace in (i.name for i in self.of("Namespace") if i.is_new)
 
     def kinds(self) -> list[str]:
         """Every kind there is, once; foreign ones with their apiVersion."""

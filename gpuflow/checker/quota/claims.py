@@ -37,11 +37,9 @@ def run_claims(
     for claim in demand.claims:
         given = {} if claim.storage_class is not None or default is None else {"storageClassName": default}
         found[claim.name] = {**claim.manifest, "spec": {**claim.manifest["spec"], **given}}
-    steps = demand.steps if brought else ()
-    volumes = [each for step in steps for each in read_maps(step.pod["spec"].get("volumes"), "spec.volumes")]
-    mounted = {
-        read_map(each.get("persistentVolumeClaim"), "persistentVolumeClaim").get("claimName") for each in volumes
-    }
+    volumes = (read_maps(step.pod["spec"].get("volumes"), "spec.volumes") for step in demand.steps if brought)
+    sources = (each.get("persistentVolumeClaim") for some in volumes for each in some)
+    mounted = {read_map(each, "persistentVolumeClaim").get("claimName") for each in sources}
     for body in brought:
         if (name := name_of(body)) in mounted:
             found[name] = {**body, "spec": {"storageClassName": default, **read_map(body.get("spec"), "spec")}}

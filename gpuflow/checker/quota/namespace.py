@@ -92,6 +92,7 @@ class NamespacePolicy:
 def namespace_policy(cluster: Cluster, namespace: str) -> NamespacePolicy:
     """The namespace's own objects and the cluster's classes; a manifest that cannot be read is an error."""
     quotas = tuple((item, _read_quota_item(item)) for item in cluster.of("ResourceQuota", namespace))
+    claims = cluster.of("PersistentVolumeClaim", namespace)
     labels = next(
         (item.body for item in cluster.of("Namespace") if item.name == namespace), {"metadata": {"name": namespace}}
     )
@@ -102,7 +103,7 @@ def namespace_policy(cluster: Cluster, namespace: str) -> NamespacePolicy:
         cluster.bodies("RuntimeClass"),
         labels,
         cluster.bodies("StorageClass"),
-        tuple(item.body for item in cluster.of("PersistentVolumeClaim", namespace) if item.is_new),
+        tuple(item.body for item in claims if item.is_new and cluster.bodies(item.kind, namespace) is not None),
     )
 
 

@@ -98,14 +98,13 @@ def objects_behind_their_users(q: Question) -> Iterator[Problem]:
     wanted = {(kind, spec.get(field)) for spec in specs for kind, field in NAMED_BY_PODS.items()}
     wanted |= {("Namespace", q.namespace)} if q.cluster.creates(q.namespace) else set()
     for item in q.cluster.objects if wanted else ():
-        is_behind = item.is_new and item.where.file == start.file and (item.where.line or 0) > (start.line or 0)
+        is_here = item.is_new and item.where.file == start.file == q.demand.file
+        is_behind = is_here and (item.where.line or 0) > (start.line or 0)
         if is_behind and (item.kind, item.name) in wanted and item.in_namespace(q.namespace):
             who = f"{q.demand.kind} {q.demand.name}"
-            text = (
-                f"{who} stands before {item.kind} {item.name}: kubectl apply goes by the order of the file, and {who} "
-            )
+            text = f"{who} stands before {item.kind} {item.name}: in this order the first kubectl apply is refused"
             hint = "move it behind, or apply the file twice; Helm and Argo CD sort objects by their kind"
-            yield Problem(f"{text}is refused the first time", item.where, hint)
+            yield Problem(text, item.where, hint)
 
 
 @check_rule("GF801")
@@ -115,9 +114,7 @@ def namesakes_in_files(q: Question) -> Iterator[Problem]:
     for item in q.cluster.given:
         first = found.setdefault(item.key, item)
         if first is not item and item.in_namespace(q.namespace):
-            text = (
-                f"{item.kind} {item.name} stands twice in the files: with kubectl apply the last one counts, as here; "
-            )
+            text = f"{item.kind} {item.name} stands twice in the files: kubectl apply, and this check, take the last; "
             yield Problem(f"{text}Helm refuses it", item.where, f"the first stands in {first.where}; keep one")
 
 

@@ -39,10 +39,12 @@ def refused_claims(q: Question) -> Iterator[Finding]:
     for own in q.demand.claims:
         who, subject = f'claim "{own.name}"', f'persistentvolumeclaims "{own.name}"'
         yield from _refused_sizes(claims[own.name], who, subject, own.size_where, q.policy.limit_ranges)
+    where = where_of_claims(q.demand)
     for item in q.cluster.of("PersistentVolumeClaim", q.namespace) if q.policy.brought_claims else ():
         if item.is_new and item.name in claims:
             who, subject = f'claim "{item.name}"', f'persistentvolumeclaims "{item.name}"'
             yield from _refused_sizes(claims[item.name], who, subject, item.where, q.policy.limit_ranges)
+            where = where if where.file else item.where
     charges = charges_of_claims(claims)
     for _, quota in q.policy.quotas:
         for key in sorted(charges.keys() & quota.hard.keys()):
@@ -50,7 +52,7 @@ def refused_claims(q: Question) -> Iterator[Finding]:
                 who = f'claim "{next(iter(claims))}" asks' if len(claims) == 1 else "the claims of one run ask"
                 text = f"{who} for {charges[key]} of {key}, and quota {quota.name} allows at most {quota.hard[key]}"
                 hint = "ask for less in claims, or have the quota raised"
-                yield Finding("GF501", text, where_of_claims(q.demand), hint)
+                yield Finding("GF501", text, where, hint)
 
 
 @check_rule("GF502", "GF561", severity="error", verdict="never")

@@ -214,7 +214,6 @@ DEFAULT_ACCOUNT: Final = "default"
 QUEUES: Final = ("LocalQueue", "ClusterQueue", "ResourceFlavor")
 """What every named queue leads to."""
 LIMITS: Final = ("ResourceQuota", "LimitRange")
-SAID_ALONE: Final = ("ServiceAccount", "PersistentVolumeClaim")
 WEBHOOK: Final = "kueue-mutating-webhook-configuration"
 VOLUMES: Final = (
     "PersistentVolume", "PersistentVolumeClaim", "StorageClass", "CSIDriver", "CSINode", "CSIStorageCapacity",
@@ -235,17 +234,16 @@ def needed_kinds(cluster: Cluster, namespace: str, demand: Demand) -> dict[str, 
     pods: list[Mapping[str, Any]] = [each.pod for step in demand.steps for each in step.pod_sets]
     specs = [pod["spec"] for pod in pods]
     found = {"Node": "where the pods can run"} if pods else {}
+    # Of an account the name alone matters. A claim of a file may have a volume already, and classes decide together.
+    brought = {item.name for item in cluster.of("ServiceAccount", namespace) if item.is_new}
     for kind, names in {
-        "ServiceAccount": _field_values(specs, "serviceAccountName") - {DEFAULT_ACCOUNT},
+        "ServiceAccount": _field_values(specs, "serviceAccountName") - {DEFAULT_ACCOUNT, *brought},
         "PriorityClass": _field_values(specs, "priorityClassName") - {each.name for each in SYSTEM_CLASSES},
         "RuntimeClass": _field_values(specs, "runtimeClassName"),
         "WorkloadPriorityClass": {name for pod in pods if (name := _labels(pod).get(QUEUE_PRIORITY_LABEL))},
         "PersistentVolumeClaim": _mounted_claims(specs, demand),
         "StorageClass": {claim.storage_class or f"the default, for {claim.name}" for claim in demand.claims},
     }.items():
-        # Of some kinds one object says all that matters of it; of others, such as classes, the rest decides too.
-        if kind in SAID_ALONE and not cluster.knows(kind):
-            names -= {item.name for item in cluster.of(kind, namespace)}
         found |= {kind: _join_sorted(names)} if names else {}
     if pods and not (
         shows_namespace(cluster, namespace)

@@ -73,10 +73,10 @@ class PreparedCluster:
     @cached_property
     def storage(self) -> Storage:
         """What the namespace's claims depend on."""
-        bodies, claims = self.cluster.bodies, self.cluster.of("PersistentVolumeClaim", self.namespace)
+        bodies = self.cluster.bodies
         try:
             return read_storage(
-                [item.body for item in claims],
+                bodies("PersistentVolumeClaim", self.namespace) or (),
                 *map(bodies, ("PersistentVolume", "StorageClass", "CSIDriver", "CSIStorageCapacity", "CSINode")),
             )
         except ValueError as refusal:
