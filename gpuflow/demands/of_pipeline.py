@@ -205,14 +205,14 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         engine_settings=settings_of(parts, engine),
         pods_collected=pods_collected(pipeline, parts, engine),
         unseen=tuple(_other_queues(plan)),
-        stored=tuple(_stored(pipeline, facts)),
+        stored=tuple(_stored_objects(pipeline, facts)),
         places=plan.where if not alert else partial(_place, plan),
         source=own_pipeline,
         pipeline=own_pipeline,
     )
 
 
-def _stored(pipeline: Pipeline, facts: EngineFacts) -> Iterator[StoredObject]:
+def _stored_objects(pipeline: Pipeline, facts: EngineFacts) -> Iterator[StoredObject]:
     """The artifact itself, and the runs of a schedule that are kept."""
     if facts.artifacts is None:
         return

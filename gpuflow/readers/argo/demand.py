@@ -152,7 +152,7 @@ _AGENT = (StoredObject("workflowtasksets", "argoproj.io"),)
 """What Argo asks the agent in."""
 
 
-def _stored(workflow: Workflow) -> Iterator[StoredObject]:
+def _stored_objects(workflow: Workflow) -> Iterator[StoredObject]:
     """The document itself, but for a Workflow, which is that of the run; the runs that a schedule keeps; its budget."""
     document = workflow.document
     owner = f"{document.kind} {document.name}"
@@ -179,7 +179,7 @@ def _demand(
     **more: Any,
 ) -> Demand:
     document = workflow.document
-    argos = () if options.engine == NO_ENGINE else tuple(_stored(workflow))
+    argos = () if options.engine == NO_ENGINE else tuple(_stored_objects(workflow))
     keeps, collected = _kept_pods(workflow)
     parts = engine_of(options.site, options.engine)
     return Demand(
