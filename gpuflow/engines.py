@@ -56,10 +56,8 @@ class EngineFacts:
     """Whether its pods get what is left of the pipeline's deadline as `activeDeadlineSeconds`."""
     objects_per_run: tuple[RunObject, ...] = ()
     """What it creates beside pods."""
-    scheduled_by: str | None = None
-    """The quota key of the object that starts the runs of a schedule. It keeps finished runs."""
-    started_from: str | None = None
-    """The quota key of the object from which runs without a schedule start, where the artifact is one."""
+    artifacts: tuple[str, str, str] | None = None
+    """The quota keys of the objects from which runs start: without a schedule; with one; and of the runs it keeps."""
     most_runs: int | None = None
     """The most runs of one pipeline that it has active at once, where they may overlap; None: no bound."""
     forbids_data_runs: bool = False

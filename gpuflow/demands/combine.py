@@ -43,7 +43,7 @@ def combine_demands(pipelines: Sequence[tuple[Demand, int, str]]) -> Demand:
         Dag({part.name: part.graph() for part in parts}),
         engine=engines.pop() if len(engines) == 1 else NO_ENGINE,
         claims=tuple(claim for part in parts for claim in part.claims()),
-        stored=tuple(stored for part in parts for stored in part.stored()),
+        stored=tuple(stored for part in parts for stored in part.stored_objects()),
         driver=drivers[0].demand.driver if drivers else None,
         driver_pods=sum((part.drivers() for part in drivers), DriverPods()) if drivers else None,
         keeps_pods=kept.pop() if len(kept) == 1 else "unknown",
@@ -121,7 +121,7 @@ class _Part:
                 namespace = claim.namespace or self.demand.namespace
                 yield replace(claim, name=f"{self.full_name(claim.name)}{number}", namespace=namespace)
 
-    def stored(self) -> Iterator[StoredObject]:
+    def stored_objects(self) -> Iterator[StoredObject]:
         """Of each run. Others may be gone when it starts, so that only what serves all runs is there for sure."""
         for each in self.demand.stored:
             times = self.runs if each.per_run else 1

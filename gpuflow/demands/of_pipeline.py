@@ -37,7 +37,7 @@ from gpuflow.demands.model import (
     usage_beyond,
 )
 from gpuflow.demands.planned_pipeline import PlannedPipeline
-from gpuflow.demands.stored import HISTORY, StoredObject
+from gpuflow.demands.stored import StoredObject, kept_runs, kind_of_key
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, reachable
 from gpuflow.kubernetes.labels import LEADER, WORKERS
@@ -205,32 +205,25 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         engine_settings=settings_of(parts, engine),
         pods_collected=pods_collected(pipeline, parts, engine),
         unseen=(*_other_queues(plan), *_hooks(plan, engine)),
-        stored=tuple(_stored(pipeline, facts)),
+        stored=tuple(_stored_objects(pipeline, facts)),
         places=plan.where if not alert else partial(_place, plan),
         source=own_pipeline,
         pipeline=own_pipeline,
     )
 
 
-def _stored(pipeline: Pipeline, facts: EngineFacts) -> Iterator[StoredObject]:
+def _stored_objects(pipeline: Pipeline, facts: EngineFacts) -> Iterator[StoredObject]:
     """The artifact itself, and the runs of a schedule that are kept."""
-    key = facts.scheduled_by if pipeline.schedule is not None else facts.started_from
-    if key is None:
+    if facts.artifacts is None:
         return
-    owner, where = f"pipeline {pipeline.name}", pipeline.where("schedule")
-    resource, _, group = key.removeprefix("count/").partition(".")
+    (template, schedule, run), owner = map(kind_of_key, facts.artifacts), f"pipeline {pipeline.name}"
     if pipeline.schedule is None:
-        why = "it is compiled to a WorkflowTemplate, unless --as names another kind"
-        yield StoredObject(resource, group, 0, 1, why, owner=owner)
+        yield StoredObject(*template, 0, 1, "compile --as may write another kind", owner=owner)
         return
-    yield StoredObject(resource, group, by_controller=False, per_run=False, owner=owner, where=where)
-    said = getattr(_engine_options(pipeline.engines, facts.name), "history", None)
-    good, bad = HISTORY if said is None else (said.successful, said.failed)
-    good, bad = (default if each is None else each for each, default in zip((good, bad), HISTORY, strict=True))
-    for made in facts.objects_per_run:
-        if made.per == "run":
-            resource, _, group = made.quota_key.removeprefix("count/").partition(".")
-            yield StoredObject(resource, group, 0, 0, kept=(good, good + bad), owner=owner, where=where)
+    where, words = pipeline.where("schedule"), getattr(_engine_options(pipeline.engines, facts.name), "history", None)
+    yield StoredObject(*schedule, by_controller=False, per_run=False, owner=owner, where=where)
+    kept = kept_runs(*((None, None) if words is None else (words.successful, words.failed)))
+    yield StoredObject(*run, 0, 0, kept=kept, owner=owner, where=where)
 
 
 def _rebuild(demand: Demand, before: PlannedPipeline, after: Plan) -> Demand:

@@ -10,8 +10,7 @@ from gpuflow.core.errors import Where
 
 PLAIN: Final = ("configmaps", "replicationcontrollers", "secrets", "services")
 """Resources of which a quota also counts all under their own name."""
-HISTORY_LIMITS: Final = ("successfulJobsHistoryLimit", "failedJobsHistoryLimit")
-HISTORY: Final = (3, 1)
+HISTORY: Final = {"successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 1}
 """How many finished runs a CronJob or a CronWorkflow keeps, where it does not say."""
 
 
@@ -51,6 +50,24 @@ class StoredObject:
             return (self.resource,)
         key = f"count/{self.resource}.{self.group}".rstrip(".")
         return (self.resource, key) if self.resource in PLAIN and not self.group else (key,)
+
+
+def kept_runs(*limits: int | None) -> tuple[int, int]:
+    """How many finished runs of a schedule stay: those that succeeded, and with those that failed.
+
+    Mirrors cleanupFinishedJobs of pkg/controller/cronjob, Kubernetes v1.36.3, and enforceHistoryLimit of workflow/cron,
+    Argo v4.0.7.
+    """
+    good, bad = (
+        default if each is None or each < 0 else each for each, default in zip(limits, HISTORY.values(), strict=True)
+    )
+    return good, good + bad
+
+
+def kind_of_key(key: str) -> tuple[str, str]:
+    """The resource and the group that a key such as `count/jobs.batch` counts."""
+    resource, _, group = key.removeprefix("count/").partition(".")
+    return resource, group
 
 
 def resource_of(kind: str) -> str:

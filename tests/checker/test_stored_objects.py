@@ -6,6 +6,7 @@ gpuflow/checker/snapshot/missing_kinds.py says of rules.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from gpuflow.spec.loading import loads
 from tests.assumed import ASSUMED
 from tests.checker.test_verdict import HEAD, quota
 from tests.checker.whole_scenes import manifest
+from tests.conftest import ROOT
 
 POD = "{metadata: {labels: {a: b}}, spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}"
 SERVER = POD.replace("Never", "Always")
@@ -167,6 +169,12 @@ def test_room_for_everything_refuses_nothing_and_no_room_is_never(kind: str) -> 
             verdicts = [line(one, key, hard) for hard in range(12)]
             order = [N, M, U, A] if U in verdicts and M in verdicts else [N, U, M, A]
             assert verdicts == sorted(verdicts, key=order.index)  # more room is never worse
+
+
+def test_the_page_names_every_kind() -> None:
+    page = (ROOT / "docs" / "reference" / "admission-model.md").read_text()
+    table = page.partition("### Objects before their pods")[2].partition("\n- ")[0]
+    assert {kind for kind, _ in MADE} <= set(re.findall(r"[A-Z][A-Za-z]+", table))
 
 
 def codes(found: Report) -> set[str]:

@@ -24,7 +24,7 @@ from gpuflow.core.work_budget import may_advise
 from gpuflow.demands import ALIASES, Bound, Demand, StepDemand, peaks_of
 from gpuflow.demands.model import LAUNCHER, KeptPods, largest_usage, sum_usages
 from gpuflow.demands.peaks import Usage, tree_of
-from gpuflow.demands.stored import StoredObject
+from gpuflow.demands.stored import StoredObject, kind_of_key
 from gpuflow.engines import NO_ENGINE, RunObject, facts_of
 from gpuflow.graph import safe_parallel
 from gpuflow.kubernetes.admission.decision import Admission
@@ -160,8 +160,11 @@ def made_kinds(demand: Demand) -> list[MadeKind]:
     """What the API server is asked to create beside pods: by the document, its controllers, the engine, a launcher."""
     found = [MadeKind(each.group, each.resource, each.labels) for each in demand.stored if "." not in each.resource]
     keys = set(run_objects(demand))
-    for kind in map(_kind_of, demand.steps):
-        keys |= {key for key in (_kind_key(kind), JOBS, *SERVICES, *kind.beside) if _gang_objects(demand, key)}
+    gangs = [] if demand.by_itself or not _engines(demand) else demand.steps
+    for step in gangs:
+        if step.pods > 1 or step.part_of is not None:
+            kind = _kind_of(step)
+            keys |= {key for key in (_kind_key(kind), JOBS, *SERVICES, *kind.beside) if _object_count(step, key)}
     specs = [each.pod["spec"] for step in demand.steps for each in step.pod_sets]
     if demand.claims or any(claims_of_pod(spec) for spec in specs):
         keys.add("count/persistentvolumeclaims")
@@ -169,8 +172,7 @@ def made_kinds(demand: Demand) -> list[MadeKind]:
         keys.add("count/resourceclaims.resource.k8s.io")
     if any(QUEUE_LABEL in step.pod["metadata"].get("labels", {}) for step in demand.steps):
         keys.add(COUNTED_WORKLOADS)
-    names = (key.removeprefix("count/").partition(".") for key in sorted(keys))
-    return [*found, *(MadeKind(group, resource) for resource, _, group in names)]
+    return [*found, *(MadeKind(group, resource) for resource, group in map(kind_of_key, sorted(keys)))]
 
 
 def _gang_objects(demand: Demand, key: str) -> StoredObjects | None:
@@ -189,8 +191,12 @@ def _gang_objects(demand: Demand, key: str) -> StoredObjects | None:
         # What goes when a gang has ended may be gone before the next one is made.
         stays = all(kind.leaves_all or key == _kind_key(kind) for kind in map(_kind_of, launched))
         return _count_kept(demand, launched, False, "all" if stays else "unknown", counts=counts)
-    operated = [] if not (demand.runs_on.keys() | {demand.engine}) - {NO_ENGINE} else counted
+    operated = counted if _engines(demand) else []
     return _count_failed_kept(operated, _live_copies(demand, operated, counts), counts=counts) if operated else None
+
+
+def _engines(demand: Demand) -> set[str]:
+    return (demand.runs_on.keys() | {demand.engine}) - {NO_ENGINE}
 
 
 def _object_count(step: StepDemand, key: str) -> int:

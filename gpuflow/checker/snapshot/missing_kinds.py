@@ -193,16 +193,17 @@ class _Policies:
                 return False
         if rules is None:
             return True
-        return any(_means(rule, each) for rule in read_maps(hook.get(rules), rules) for each in made)
+        kinds = {(each.group, each.resource) for each in made}
+        return any(_means(rule, *kind) for rule in read_maps(hook.get(rules), rules) for kind in kinds)
 
 
-def _means(rule: Mapping[str, Any], made: MadeKind) -> bool:
-    """Whether a rule is about such an object when it is created; all that a pipeline makes is in a namespace.
+def _means(rule: Mapping[str, Any], group: str, resource: str) -> bool:
+    """Whether a rule is about such objects when they are created; all that a pipeline makes is in a namespace.
 
     Mirrors k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules.Matcher, Kubernetes v1.36.3.
     """
-    resources = {"*", "*/*", made.resource, f"{made.resource}/*"}
-    wanted = (("operations", {"*", "CREATE"}), ("apiGroups", {"*", made.group}), ("resources", resources))
+    resources = {"*", "*/*", resource, f"{resource}/*"}
+    wanted = (("operations", {"*", "CREATE"}), ("apiGroups", {"*", group}), ("resources", resources))
     named = [(read_texts(rule.get(field), field), words) for field, words in wanted]
     if not all(names for names, _ in named):
         raise ValueError("a rule names operations, groups and resources")

@@ -18,7 +18,7 @@ from gpuflow.demands.model import (
     StepDemand,
     UnseenPart,
 )
-from gpuflow.demands.stored import HISTORY, HISTORY_LIMITS, StoredObject, resource_of
+from gpuflow.demands.stored import HISTORY, StoredObject, kept_runs, resource_of
 from gpuflow.engines import NO_ENGINE
 from gpuflow.formats.argo import Workflow, names_of, workflow_of
 from gpuflow.formats.documents import Document, Library
@@ -178,12 +178,8 @@ _AGENT = (StoredObject("workflowtasksets", "argoproj.io"),)
 """What Argo asks the agent in."""
 
 
-def _stored(workflow: Workflow) -> Iterator[StoredObject]:
-    """The document itself, but for a Workflow, which is that of the run; the runs that a schedule keeps; what else its
-    spec asks for.
-
-    Mirrors enforceHistoryLimit of workflow/cron and createPDBResource of workflow/controller, Argo v4.0.7.
-    """
+def _stored_objects(workflow: Workflow) -> Iterator[StoredObject]:
+    """The document itself, but for a Workflow, which is that of the run; the runs that a schedule keeps; its budget."""
     document = workflow.document
     owner = f"{document.kind} {document.name}"
     labels = mapping(as_plain(mapping(document.tree.get("metadata")).get("labels")))
@@ -194,9 +190,7 @@ def _stored(workflow: Workflow) -> Iterator[StoredObject]:
         )  # fmt: skip
     if document.kind == "CronWorkflow":
         cron = mapping(document.tree.get("spec"))
-        said = (number_of(cron.get(key)) for key in HISTORY_LIMITS)
-        good, bad = (default if each is None or each < 0 else each for each, default in zip(said, HISTORY, strict=True))
-        kept = (good, good + bad)
+        kept = kept_runs(*(number_of(cron.get(key)) for key in HISTORY))
         yield StoredObject("workflows", document.group, 0, 0, kept=kept, owner=owner, where=document.where("spec"))
     if mapping(workflow.tree.get("podDisruptionBudget")):
         yield StoredObject("poddisruptionbudgets", "policy", owner=owner, where=workflow.where("podDisruptionBudget"))
@@ -211,7 +205,7 @@ def _demand(
     **more: Any,
 ) -> Demand:
     document = workflow.document
-    argos = () if options.engine == NO_ENGINE else tuple(_stored(workflow))
+    argos = () if options.engine == NO_ENGINE else tuple(_stored_objects(workflow))
     keeps, collected = _kept_pods(workflow)
     parts = engine_of(options.site, options.engine)
     return Demand(

@@ -80,7 +80,8 @@ def read_resource_template(
         return Child(own)
     if (kind, group) not in READERS:
         namespace = text_of(mapping(manifest.get("metadata")).get("namespace"))
-        _adopt_stored(creation, [StoredObject(resource_of(kind), group, namespace=namespace)] if kind else [], at, name)
+        if kind not in ("", "PersistentVolumeClaim"):  # claims are counted by what they ask for
+            _adopt_stored(creation, [StoredObject(resource_of(kind), group, namespace=namespace)], at, name)
         return Child(own)
     document = Document(manifest, template.workflow.document.file, kind, group, 0)
     if document.namespace and "{{" in document.namespace:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from gpuflow.core.errors import Finding, Where
 from gpuflow.demands.gang_scheduling import volcano_queue_unseen
 from gpuflow.demands.model import ClaimDemand, Demand, Overlap, PodsOfJob, SizeRange, UnseenPart, sizes_of
-from gpuflow.demands.stored import HISTORY, HISTORY_LIMITS
+from gpuflow.demands.stored import HISTORY, kept_runs
 from gpuflow.graph import Unknown
 from gpuflow.graph.order import find_cycle
 from gpuflow.kubernetes.labels import MADE_BY, QUEUE_LABEL
@@ -172,12 +172,8 @@ def _demand(
 
 
 def history_of(spec: Part) -> tuple[int, int]:
-    """How many finished runs of a schedule stay: those that succeeded, and with those that failed.
-
-    Mirrors cleanupFinishedJobs of k8s.io/kubernetes/pkg/controller/cronjob, Kubernetes v1.36.3.
-    """
-    good, bad = (spec.count(key, default) for key, default in zip(HISTORY_LIMITS, HISTORY, strict=True))
-    return good, good + bad
+    """How many finished Jobs a CronJob keeps: those that succeeded, and with those that failed."""
+    return kept_runs(*(spec.count(key, default) for key, default in HISTORY.items()))
 
 
 def cron_job(thing: Object) -> Demand | PassiveObject:

@@ -65,10 +65,10 @@ def _cron_job(thing: Object, found: Demand) -> Made:
 
 
 def _revisions(resource: str) -> Callable[[Object, Demand], Made]:
-    def made(thing: Object, found: Demand) -> Made:
+    def of_object(thing: Object, found: Demand) -> Made:
         yield StoredObject(resource, APPS, by_updates=1 + thing.spec.count("revisionHistoryLimit", REVISIONS))
 
-    return made
+    return of_object
 
 
 def _job_set(thing: Object, found: Demand) -> Made:
