@@ -1,4 +1,7 @@
-"""What controllers do beside what an object asks for: whole documents of other tools, and what is said of each."""
+"""What controllers do beside what an object asks for: whole documents of other tools, and what is said of each.
+
+Tests gpuflow/checker/rules/controllers.py.
+"""
 
 from __future__ import annotations
 

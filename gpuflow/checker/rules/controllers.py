@@ -18,7 +18,7 @@ def waits(q: Question) -> Iterable[Finding]:
 
 
 @check_rule("GF833", "GF835", verdict="unknown")
-def unsettled(q: Question) -> Iterable[Finding]:
+def open_questions(q: Question) -> Iterable[Finding]:
     """What decides whether it starts, and is not known."""
     return q.demand.unsettled
 

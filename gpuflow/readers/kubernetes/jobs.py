@@ -296,10 +296,10 @@ def _replicas(thing: Object, claims: Part | None) -> Demand | PassiveObject:
     run = Run()
     run.add_gang(thing.name, [("main", count, pod)], template.key_where)
     found = run.demand(thing)
-    return found if isinstance(found, PassiveObject) else replace(found, size=_autoscaled(thing))
+    return found if isinstance(found, PassiveObject) else replace(found, size=_size_of(thing))
 
 
-def _autoscaled(thing: Object) -> SizeRange | None:
+def _size_of(thing: Object) -> SizeRange | None:
     """The sizes between which a HorizontalPodAutoscaler of the files keeps the object."""
     library, home = thing.library, thing.library.seen_from(thing.document).namespace
     near = [each for each in library.documents if library.seen_from(each).namespace == home]
