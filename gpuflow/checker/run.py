@@ -318,7 +318,7 @@ def other_sizes(world: World, judge: Judge) -> Outcome:
     """What a controller decides that may run fewer or more pods than the demand says: *always* only if the most of them
     always have room, *never* only if the fewest never have."""
     demand = world.demand
-    size = demand.size or _autoscaled(world)
+    size = demand.size or _size_of(world)
     if size is None:
         return judge(world)
     if size.may_grow:
@@ -342,7 +342,7 @@ def other_sizes(world: World, judge: Judge) -> Outcome:
     return merge_outcomes([first, Outcome(verdict, findings=(Finding("GF838", text, size.where, hint, severity),))])
 
 
-def _autoscaled(world: World) -> SizeRange | None:
+def _size_of(world: World) -> SizeRange | None:
     """The sizes between which a HorizontalPodAutoscaler of the snapshot keeps an object."""
     scalers = world.cluster.of("HorizontalPodAutoscaler", world.namespace) if world.demand.kind in REPLICAS else ()
     title = f"{world.demand.kind} {world.demand.name}"

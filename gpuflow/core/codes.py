@@ -405,7 +405,6 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF834", "Never: no room beside what must run with it", "A daemon runs until what is around it has ended, so a step that waits for it needs room beside it. A quota has no room for both.", "Ask for less in one of them, or have the quota raised."),
     ("GF835", "A pod group that is not complete", "Kueue admits the pods of a group together once there are as many as each of them says, and deletes those beyond. Fewer or more are in the files, or they contradict each other.", "Create all pods of the group, with the same number and the same queue."),
     ("GF838", "A controller decides how many pods", "A HorizontalPodAutoscaler changes the number of replicas, and Kueue may admit a Job with fewer pods than it asks for. The verdict is *always* only if the most of them always have room, and *never* only if the fewest never have.", "Leave room for the most, or bound the number."),
-    ("GF839", "Evicted after a while", "A toleration with tolerationSeconds lets a pod stay that long on a node with a NoExecute taint; then it is evicted. Only such nodes take this step.", "Tolerate the taint without tolerationSeconds, or select other nodes."),
     # The command line and its environment.
     ("GF901", "A package is missing", "Each engine's SDK is an optional extra, because the SDKs conflict with each other.", "Run the install command shown."),
     ("GF902", "Not a command", "gpuflow has no such command.", "gpuflow --help"),

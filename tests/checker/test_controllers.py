@@ -1,4 +1,7 @@
-"""What controllers do beside what an object asks for: whole documents of other tools, and what is said of each."""
+"""What controllers do beside what an object asks for: whole documents of other tools, and what is said of each.
+
+Tests gpuflow/checker/rules/controllers.py.
+"""
 
 from __future__ import annotations
 
@@ -305,6 +308,37 @@ def test_an_autoscaler_decides_how_many_replicas_there_are(
     assert ("keeps Deployment d at" in said(report, "GF838")) == (kind == "Deployment")
     none = DEPLOYMENT.replace("replicas: 2", "replicas: 0")
     assert isinstance(demands(f"{none}---\n{scaler}", tmp_path)[0], PassiveObject)  # then it is turned off
+
+
+CRON = """apiVersion: batch/v1
+kind: CronJob
+metadata: {name: c}
+spec:
+  schedule: "SCHEDULE"
+  jobTemplate:
+    spec: {DEADLINE, template: {spec: {containers: [{name: m, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("schedule", "deadline", "verdict"),
+    [
+        ("0 3 * * *", 1200, "always"),
+        ("0 3 * * *", 23 * 3600, "may-queue"),  # the day on which the clock is set forward has 23 hours
+        ("*/30 * * * *", 1700, "always"),
+        ("*/30 * * * *", 1770, "may-queue"),  # and the grace of its pods
+        ("0 3,4 * * *", 7200, "may-queue"),
+        ("@daily", 1200, "may-queue"),
+        ("*/0 * * * *", 10, "may-queue"),
+        ("0 3 * * *", 0, "may-queue"),
+    ],
+)
+def test_a_deadline_that_ends_before_the_next_start_keeps_jobs_apart(
+    schedule: str, deadline: int, verdict: str, tmp_path: Path
+) -> None:
+    said_so = f"activeDeadlineSeconds: {deadline}" if deadline else "backoffLimit: 1"
+    text = CRON.replace("SCHEDULE", schedule).replace("DEADLINE", said_so)
+    assert asked(text, tmp_path, quota(1)).verdict == verdict
 
 
 GROUPS = """apiVersion: leaderworkerset.x-k8s.io/v1

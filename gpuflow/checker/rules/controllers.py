@@ -18,7 +18,7 @@ def waits(q: Question) -> Iterable[Finding]:
 
 
 @check_rule("GF833", "GF835", verdict="unknown")
-def unsettled(q: Question) -> Iterable[Finding]:
+def open_questions(q: Question) -> Iterable[Finding]:
     """What decides whether it starts, and is not known."""
     return q.demand.unsettled
 
@@ -51,17 +51,16 @@ def served_queue(q: Question) -> Iterator[Problem]:
     from gpuflow.checker.kueue.queues import read_cluster_queue, read_local_queue
 
     queue = queued[0].pod["metadata"]["labels"][QUEUE_LABEL]
-    local = [read_local_queue(each.body) for each in q.cluster.of("LocalQueue", q.namespace) if each.name == queue]
-    for item in q.cluster.of("ClusterQueue") if local else ():
-        found = read_cluster_queue(item.body) if item.name == local[0].cluster_queue else None
-        if found is None or found.cohort:
+    homes = {each.name: read_local_queue(each.body).cluster_queue for each in q.cluster.of("LocalQueue", q.namespace)}
+    for found in (read_cluster_queue(each.body) for each in q.cluster.of("ClusterQueue")):
+        if found.name != homes.get(queue) or found.cohort:
             continue
         sets = [(each, each.count * (step.copies or 0)) for step in queued for each in step.pod_sets]
         total = sum_usages((each.amounts.requests, count) for each, count in sets)
         for key, amount in sorted(total.items()):
             rooms = [quota.nominal for (_, resource), quota in found.quotas.items() if resource == key]
             if rooms and request_amount(key, amount) > sum(rooms):
-                text = f"{q.demand.name} serves for ever and asks for {amount} {key} in all; ClusterQueue {item.name} "
+                text = f"{q.demand.name} serves for ever and asks for {amount} {key} in all; ClusterQueue {found.name} "
                 text += "can give less, so that some of its groups wait for ever"
                 yield Problem(text, q.where(queued[0].name), "ask for less, or use another queue")
                 return

@@ -167,8 +167,8 @@ def _make_demand(
         unseen=tuple(dict.fromkeys(found.unseen)),
         created=(*found.stored, *(_AGENT if found.agent and options.engine != NO_ENGINE else ())),
         only_at_most=at_most[0] if at_most else None,
-        waits=(*found.waits, *(finding for is_known, finding in shared if is_known)),
-        unsettled=tuple(finding for is_known, finding in shared if not is_known),
+        waits=(*found.waits, *(each for each in shared if each.code == "GF832")),
+        unsettled=tuple(each for each in shared if each.code == "GF833"),
         beside=tuple(found.beside),
         keeps_cap=not (found.daemons or found.created or found.escaped or found.agent),
     )  # fmt: skip

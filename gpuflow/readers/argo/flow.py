@@ -172,16 +172,17 @@ def _stuck(found: WalkResult, finding: Finding, *, is_sure: bool) -> None:
         (found.findings if is_sure else found.waits).append(finding)
 
 
-def lock_findings(found: WalkResult) -> Iterator[tuple[bool, Finding]]:
-    """What is said of locks that others may hold, and whether it is known how many may."""
+def lock_findings(found: WalkResult) -> Iterator[Finding]:
+    """What is said of locks that others may hold (GF832), and where it is not known how many may (GF833)."""
     for lock, name, where in found.shared.values():
+        text, hint = f"{name} waits for {lock.name}, which other workflows may hold; no snapshot shows who does", None
         if lock.unknown is not None:
             text = f"{name} waits for {lock.name}, and how many may hold it is not known: {lock.unknown}"
-            yield False, Finding("GF833", text, where, "name the file of its ConfigMap as well", "warning")
-        else:
-            text = f"{name} waits for {lock.name}, which other workflows may hold; no snapshot shows who does"
+            yield Finding("GF833", text, where, "name the file of its ConfigMap as well", "warning")
+            continue
+        if "mutex" in lock.name:
             hint = "a mutex whose name has {{workflow.uid}} in it is held by this run only"
-            yield True, Finding("GF832", text, where, hint if "mutex" in lock.name else None, "warning")
+        yield Finding("GF832", text, where, hint, "warning")
 
 
 def keep_places(

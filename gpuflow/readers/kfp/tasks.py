@@ -7,7 +7,6 @@ A task whose container is `gpuflow-run gang` starts a JobSet, which stands in it
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -60,44 +59,6 @@ from gpuflow.site.model import Engine
 
 MOST_DEPTH = 50
 EMPTY_LEAF = Leaf("", {}, 0)
-
-
-INPUT_OF_TASK = re.compile(r"inputs\.parameter_values\['([^']*)'\]")
-
-
-def pairwise_exclusive(tasks: Message, after: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
-    """Branches that nobody waits for and of which at most one runs, each with the next.
-
-    `dsl.If`, `Elif` and `Else` become tasks of which each has the conditions before it turned round in its own.
-    """
-    branches: list[list[tuple[str, str]]] = []
-    for name in order(after):
-        task = tasks.entry(name)
-        text = task.message("triggerPolicy").text("condition")
-        if not text or after[name] or "parameterIterator" in task:
-            continue
-        group = next((each for each in branches if all(_excludes(tasks, other, name, text) for other, _ in each)), None)
-        if group is None:
-            branches.append([(name, text)])
-            continue
-        yield group[-1][0], name
-        group.append((name, text))
-
-
-def _excludes(tasks: Message, first: str, second: str, text: str) -> bool:
-    """Whether the condition of the second says a part of the first turned round, about the same values."""
-    before = tasks.entry(first).message("triggerPolicy").text("condition")
-    one, other = (tasks.entry(each).message("inputs").message("parameters").value for each in (first, second))
-    held, then = _conjuncts(before), _conjuncts(text)
-    turned = [each for each in held if f"!({each})" in then] + [each for each in then if f"!({each})" in held]
-    return any(all(one.get(name) == other.get(name) for name in INPUT_OF_TASK.findall(each)) for each in turned)
-
-
-def _conjuncts(text: str) -> list[str]:
-    """The parts of a condition that must all hold; none where it is not plainly made of such."""
-    parts, quoted = text.split(" && "), text.split("'")[1::2]
-    is_plain = all(part.count("(") == part.count(")") for part in parts) and "||" not in text
-    return parts if is_plain and not any(sign in word for word in quoted for sign in "()&") else []
 
 
 @dataclass(frozen=True)
@@ -207,8 +168,6 @@ class Tasks:
             scope.outputs |= {(name, key): value for key, value in inner.outputs.items()}
             scope.output_uris |= {(name, key): uri for key, uri in inner.uris.items()}
         self._check_exits(before, at_end, after, around)
-        for one, other in pairwise_exclusive(tasks, after):
-            after[one] = [*after[one], other]  # never together: one after the other holds as much
         part.tree = Dag(nodes, after)
         part.outputs, part.uris = _outputs(component, scope)
         return part

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final, NamedTuple
 
+from gpuflow.core.cron import parse
 from gpuflow.core.errors import Finding, Where
 from gpuflow.demands.gang_scheduling import volcano_queue_unseen
 from gpuflow.demands.model import ClaimDemand, Demand, Overlap, PodsOfJob, SizeRange, UnseenPart, sizes_of
@@ -186,7 +188,7 @@ def cron_job(thing: Object) -> Demand | PassiveObject:
     policy = spec.text("concurrencyPolicy", "Allow", ("Allow", "Forbid", "Replace"))
     template = spec.need("jobTemplate")
     overlap = None
-    if policy == "Allow" and not spec.flag("suspend"):
+    if policy == "Allow" and not spec.flag("suspend") and not _ends_in_time(thing, template, schedule):
         at = spec.at("concurrencyPolicy") or at
         said = "concurrencyPolicy: Allow" + ("" if spec.at("concurrencyPolicy") else ", the default")
         overlap = Overlap(f'schedule "{schedule}", {said}', at.where)
@@ -195,6 +197,23 @@ def cron_job(thing: Object) -> Demand | PassiveObject:
     if because is not None and isinstance(found, Demand):
         return replace(found, only_at_most=because)
     return found
+
+
+def _ends_in_time(thing: Object, template: Part, schedule: str) -> bool:
+    """Whether a deadline ends each Job, its pods' grace included, before the schedule can start the next."""
+    spec = template.need("spec")
+    deadline = spec.count("activeDeadlineSeconds", 0)
+    if not deadline or thing.owner_by(template.at("metadata")).is_queued:
+        return False  # in a queue the deadline begins when Kueue lets it go
+    try:
+        cron = parse(schedule)
+        times = sorted(3600 * hour + 60 * minute for hour in cron.hours for minute in cron.minutes)
+        least = min(then - one for one, then in pairwise((*times, times[0] + 86400)))
+    except (ValueError, LookupError):
+        return False
+    # A clock that is set forward may bring two starts an hour nearer to each other.
+    grace = spec.need("template", "spec").count("terminationGracePeriodSeconds", 30)
+    return deadline + grace < (least if least <= 3600 else least - 3600)
 
 
 class ReplicatedJob(NamedTuple):
@@ -304,10 +323,10 @@ def _replicas(thing: Object, claims: Part | None) -> Demand | PassiveObject:
     run = Run()
     run.add_gang(thing.name, [("main", count, pod)], template.key_where)
     found = run.demand(thing)
-    return found if isinstance(found, PassiveObject) else replace(found, size=_autoscaled(thing))
+    return found if isinstance(found, PassiveObject) else replace(found, size=_size_of(thing))
 
 
-def _autoscaled(thing: Object) -> SizeRange | None:
+def _size_of(thing: Object) -> SizeRange | None:
     """The sizes between which a HorizontalPodAutoscaler of the files keeps the object."""
     library, home = thing.library, thing.library.seen_from(thing.document).namespace
     near = [each for each in library.documents if library.seen_from(each).namespace == home]
