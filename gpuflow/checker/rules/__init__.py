@@ -37,7 +37,7 @@ def possible_kueue_refusals(q: Question) -> Iterable[Finding]:
     """The same where the snapshot does not show for which kinds Kueue is configured."""
     hint = "take a snapshot that shows Kueue's Configuration, or correct the field"
     for each in _of_kueue(q, known=False):
-        text = f"{each.message}; whether Kueue is configured for this kind is not shown"
+        text = f"{each.message}, if Kueue is configured for this kind, which the snapshot does not show"
         yield replace(each, code="GF827", message=text, hint=hint, severity="warning")
 
 
@@ -68,16 +68,17 @@ def document_warnings(q: Question) -> Iterable[Finding]:
 
 RULES: Final[tuple[CheckRule, ...]] = (
     engine_refusals, kueue_refusals, possible_kueue_refusals, engine_notes, snapshot.namespace_refusals,
-    snapshot.missing_accounts, snapshot.optional_whitelist, pods.refused_steps, pods.order_dependent_steps, volumes.refused_claims,
-    volumes.refused_ephemeral_volumes, volumes.unfilled_claims, volumes.missing_claims, volumes.unknown_classes,
-    volumes.unusable_claims, volumes.small_claims, pods.limit_range_gpus, quotas.ineffective_keys, quotas.quota_lines,
-    quotas.unknown_usage, quotas.claimed_devices, quotas.default_priority, placement, document_warnings,
-    pods.unseen_parts, pods.mig_slices, pods.refused_driver, deadlocks.gangs_above_quota, deadlocks.gang_deadlocks,
-    deadlocks.waiting_counts_in_quota, pods.best_effort, pods.small_containers, pods.created_objects,
-    deadlocks.deadline_counts_waiting, quotas.assumed_quotas, snapshot.cohort_cycles, snapshot.assumptions,
-    snapshot.queues_without_kueue, snapshot.kinds_not_shown, snapshot.closed_kinds, snapshot.wrong_snapshot,
-    quotas.empty_quotas, snapshot.other_namespace, snapshot.unknown_fields, snapshot.empty_limits,
-    snapshot.silent_nodes, snapshot.lost_workloads, snapshot.unmodeled_objects, snapshot.hidden_labels,
+    snapshot.missing_accounts, snapshot.optional_whitelist, pods.refused_steps, pods.order_dependent_steps,
+    volumes.refused_claims, volumes.refused_ephemeral_volumes, volumes.unfilled_claims, volumes.missing_claims,
+    volumes.unknown_classes, volumes.unusable_claims, volumes.small_claims, pods.limit_range_gpus,
+    quotas.ineffective_keys, quotas.quota_lines, quotas.unknown_usage, quotas.claimed_devices,
+    quotas.default_priority, placement, document_warnings, pods.unseen_parts, pods.mig_slices, pods.refused_driver,
+    deadlocks.gangs_above_quota, deadlocks.gang_deadlocks, deadlocks.waiting_counts_in_quota, pods.best_effort,
+    pods.small_containers, pods.created_objects, deadlocks.deadline_counts_waiting, quotas.assumed_quotas,
+    snapshot.cohort_cycles, snapshot.assumptions, snapshot.queues_without_kueue, snapshot.kinds_not_shown,
+    snapshot.closed_kinds, snapshot.wrong_snapshot, quotas.empty_quotas, snapshot.other_namespace,
+    snapshot.unknown_fields, snapshot.empty_limits, snapshot.silent_nodes, snapshot.lost_workloads,
+    snapshot.unmodeled_objects, snapshot.hidden_labels,
 )  # fmt: skip
 """In the order in which a report says them, within each severity."""
 
