@@ -21,7 +21,7 @@ def pod(by: int, text: str = GPU_POD) -> str:
     return indented(text, by)
 
 
-SERVER_POD = f"metadata: {{labels: {{app: a}}}}{GPU_POD.replace('  restartPolicy: Never\n', '')}"
+SERVER_POD = "metadata: {labels: {app: a}}" + GPU_POD.replace("  restartPolicy: Never\n", "")
 """As that of a Deployment: restarted for ever, and selected by its label."""
 SELECTOR = "  selector: {matchLabels: {app: a}}\n"
 
@@ -50,7 +50,8 @@ SAMPLES: dict[str, Sample] = {
         gangs=1,
     ),
     "replica set": Sample(
-        f"apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: rs}}\nspec:\n  replicas: 2\n{SELECTOR}  template:\n{pod(4, SERVER_POD)}\n",
+        f"apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: rs}}\n"
+        f"spec:\n  replicas: 2\n{SELECTOR}  template:\n{pod(4, SERVER_POD)}\n",
         2,
         4,
         gangs=1,
@@ -81,7 +82,8 @@ spec:
         gangs=1,
     ),
     "daemon set": Sample(
-        f"apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: exporter}}\nspec:\n{SELECTOR}  template:\n{pod(4, SERVER_POD)}\n",
+        f"apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: exporter}}\n"
+        f"spec:\n{SELECTOR}  template:\n{pod(4, SERVER_POD)}\n",
         None,
         None,
         "unknown",
