@@ -37,7 +37,7 @@ def possible_kueue_refusals(q: Question) -> Iterable[Finding]:
     """The same where the snapshot does not show for which kinds Kueue is configured."""
     hint = "take a snapshot that shows Kueue's Configuration, or correct the field"
     for each in _of_kueue(q, known=False):
-        text = f"{each.message}; whether Kueue is configured for this kind is not shown"
+        text = f"{each.message}, if Kueue is configured for this kind, which the snapshot does not show"
         yield replace(each, code="GF827", message=text, hint=hint, severity="warning")
 
 

@@ -295,7 +295,7 @@ def _failure_policy(spec: Body, where: str, pod: Body) -> Faults:
         by_index = action == "FailIndex" and spec.get("backoffLimitPerIndex") is None
         both = "specifying both OnExitCodes and OnPodConditions is not supported"
         neither = "specifying one of OnExitCodes and OnPodConditions is required"
-        yield from _chosen(rule, "action", place, ACTIONS)
+        yield from _one_of(rule, "action", place, ACTIONS)
         yield from _those(
             by_index and invalid(f"{place}.action", "FailIndex", "requires the backoffLimitPerIndex to be set"),
             codes is not None and some and FieldError(INVALID, place, None, both),
@@ -310,7 +310,7 @@ def _failure_policy(spec: Body, where: str, pod: Body) -> Faults:
             yield from _word(condition, "status", at, ("False", "True", "Unknown"), "True")
 
 
-def _chosen(holder: Body, key: str, where: str, choices: tuple[str, ...]) -> Faults:
+def _one_of(holder: Body, key: str, where: str, choices: tuple[str, ...]) -> Faults:
     """A word that is missing, or none of its choices."""
     if not read_text(holder, key, where):
         yield required(f"{where}.{key}", f"valid values: [{' '.join(map(json.dumps, choices))}]")
@@ -319,7 +319,7 @@ def _chosen(holder: Body, key: str, where: str, choices: tuple[str, ...]) -> Fau
 
 
 def _exit_codes(codes: Body, place: str, containers: set[Any]) -> Faults:
-    yield from _chosen(codes, "operator", place, ("In", "NotIn"))
+    yield from _one_of(codes, "operator", place, ("In", "NotIn"))
     container, field, given = read_text(codes, "containerName", place), f"{place}.values", codes.get("values")
     if not all(isinstance(each, int) and not isinstance(each, bool) for each in given or ()):
         raise BadField(field, f"must be a list of whole numbers, not {given!r:.60}")

@@ -44,7 +44,7 @@ def refusals_of(document: Document) -> Iterator[Finding]:
             jobs = (clause_finding("GF821", "the API server", document, each) for each in _jobs_of(document))
             yield from jobs
     except BadField as fault:
-        text = f"{document.kind} {document.name}: {fault}"
+        text = f"the API server cannot read {document.kind} {document.name}: {fault}"
         yield Finding("GF820", text, _place(document, fault.field), "correct the field at the place shown")
 
 

@@ -98,7 +98,7 @@ def job_pods(spec: Part, owner: Owner) -> JobPods:
     completions = None if spec.at("completions") is None else spec.count("completions", 1)
     parallelism = spec.count("parallelism", 1)
     indexed = spec.text("completionMode", "NonIndexed", ("NonIndexed", "Indexed")) == "Indexed"
-    if indexed and completions is None:
+    if indexed and completions is None and spec.at("parallelism") is not None:
         raise spec.fault("has completionMode Indexed and no completions", "say how many indexes there are")
     if completions is None and spec.at("parallelism") is None:
         completions = 1

@@ -21,6 +21,11 @@ def pod(by: int, text: str = GPU_POD) -> str:
     return indented(text, by)
 
 
+SERVER_POD = "metadata: {labels: {app: a}}" + GPU_POD.replace("  restartPolicy: Never\n", "")
+"""As that of a Deployment: restarted for ever, and selected by its label."""
+SELECTOR = "  selector: {matchLabels: {app: a}}\n"
+
+
 class Sample(NamedTuple):
     text: str
     pods: int | None
@@ -45,14 +50,15 @@ SAMPLES: dict[str, Sample] = {
         gangs=1,
     ),
     "replica set": Sample(
-        f"apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: rs}}\nspec:\n  replicas: 2\n  template:\n{pod(4)}\n",
+        f"apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: rs}}\n"
+        f"spec:\n  replicas: 2\n{SELECTOR}  template:\n{pod(4, SERVER_POD)}\n",
         2,
         4,
         gangs=1,
     ),
     "deployment": Sample(
         f"apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: serve}}\n"
-        f"spec:\n  replicas: 4\n  template:\n{pod(4)}\n",
+        f"spec:\n  replicas: 4\n{SELECTOR}  template:\n{pod(4, SERVER_POD)}\n",
         4,
         8,
         gangs=1,
@@ -65,8 +71,8 @@ metadata: {{name: shards}}
 spec:
   replicas: 3
   podManagementPolicy: Parallel
-  template:
-{pod(4)}
+{SELECTOR}  template:
+{pod(4, SERVER_POD)}
   volumeClaimTemplates:
   - metadata: {{name: data}}
     spec: {{accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 10Gi}}}}}}
@@ -76,7 +82,8 @@ spec:
         gangs=1,
     ),
     "daemon set": Sample(
-        f"apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: exporter}}\nspec:\n  template:\n{pod(4)}\n",
+        f"apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: exporter}}\n"
+        f"spec:\n{SELECTOR}  template:\n{pod(4, SERVER_POD)}\n",
         None,
         None,
         "unknown",
