@@ -4,7 +4,8 @@
 
 Documents of Kubernetes, Argo, Kueue, JobSet, Trainer, MPI, Volcano, Ray and LeaderWorkerSet, from the examples, the
 tests and public corpora where these are at hand, each with one or two mistakes: a misspelled, moved, added or removed
-field, or a value of another type. Each is posted with `dryRun=All&fieldValidation=Strict` to a private control plane that has the CRDs.
+field, or a value of another type. Each is posted with `dryRun=All&fieldValidation=Strict` to a private control plane
+that has the CRDs.
 What is no matter of the schema (names, immutability, sums) is listed apart and not counted. Cases that were asked are
 kept in build/strict-documents/, and asked again only with another seed.
 """
@@ -60,7 +61,9 @@ def documents(places: list[Path]) -> list[dict[str, Any]]:
     for place in places:
         for file in sorted([*place.rglob("*.yaml"), *place.rglob("*.yml")]):
             try:
-                trees = [as_plain(each.tree, nulls=True) for each in read_documents(str(file)) if each.kind]
+                trees = [
+                    as_plain(each.tree, nulls=True, numbers=True) for each in read_documents(str(file)) if each.kind
+                ]
             except GpuflowError:
                 continue
             for tree in trees:

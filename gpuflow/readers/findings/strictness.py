@@ -20,7 +20,7 @@ from gpuflow.formats.documents import (
     kind_of,
 )
 from gpuflow.formats.nodes import mapping
-from gpuflow.formats.schemas import Fault, FieldPath, Schema, schema_of, shipped, shown_path
+from gpuflow.formats.schemas import TYPES, Fault, FieldPath, Schema, schema_of, shipped, shown_path
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
 from gpuflow.readers.argo.variables import TAG
 from gpuflow.readers.kubernetes.fields import describe_value
@@ -47,7 +47,9 @@ def strict_findings(document: Document, own: Iterable[Mapping[str, Any]] = ()) -
             yield Finding("GF819", f"{text}, so that misspelled fields are not found", where, hint, "note")
         return
     for fault in schema.faults(document.tree):
-        yield _finding(document, schema, fault, maybe=reader == ARGO_READER and fault.code in ("GF817", "GF818"))
+        # Of these Argo's controller makes what it can, where its minimal CRDs let them pass.
+        lax = fault.code in ("GF817", "GF818") or fault.takes == TYPES["int-or-string"]
+        yield _finding(document, schema, fault, maybe=reader == ARGO_READER and lax)
     if reader == ARGO_READER:
         yield from _in_texts(document)
 
