@@ -219,7 +219,7 @@ PROOFS: dict[str, Proof] = {
         page="docs/design/supervisor.md",
     ),
     "strict-documents": Proof(
-        "documents with a misspelled field or a value of another type: the strict dry run of an API server, and gpuflow",
+        "documents with a misspelled field or a value of another type: a strict dry run, and gpuflow",
         needs=GO_AND_ROOT,
         takes="10 minutes",
         count=5_000,

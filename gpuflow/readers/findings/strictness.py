@@ -98,7 +98,7 @@ def _schema_named_in(tree: Mapping[str, Any]) -> Schema | None:
 
 def _value_at(tree: Any, path: FieldPath) -> Any:
     for part in path:
-        tree = tree[part] if isinstance(tree, list) else mapping(tree).get(str(part))
+        tree = tree[part] if isinstance(tree, list) and isinstance(part, int) else mapping(tree).get(str(part))
     return tree
 
 
