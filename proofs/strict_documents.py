@@ -31,7 +31,7 @@ import yaml
 from gpuflow.core.errors import GpuflowError
 from gpuflow.formats.documents import read_documents
 from gpuflow.formats.nodes import as_plain
-from gpuflow.formats.schemas import schema_of, shown_path
+from gpuflow.formats.schemas import path_text, schema_of
 from tests.cluster.cluster import Cluster
 from tools.schemas import MODULES, folder_of
 
@@ -212,7 +212,7 @@ def difference(tree: Mapping[str, Any], status: int, said: str) -> str | None:
     assert schema is not None
     ours = collections.defaultdict(list)
     for fault in schema.faults(tree):
-        ours[fault.code].append(shown_path(fault.path))
+        ours[fault.code].append(path_text(fault.path))
     if status < 300:
         return f"accepted, and we refuse {dict(ours)}" if ours else None
     if any(word in said for word in APART):
