@@ -4,7 +4,8 @@
 
 Documents of Kubernetes, Argo, Kueue, JobSet, Trainer, MPI, Volcano, Ray and LeaderWorkerSet, from the examples, the
 tests and public corpora where these are at hand, each with one or two mistakes: a misspelled, moved, added or removed
-field, or a value of another type. Each is posted with `dryRun=All&fieldValidation=Strict` to a private control plane that has the CRDs.
+field, or a value of another type. Each is posted with `dryRun=All&fieldValidation=Strict` to a private control plane
+that has the CRDs.
 What is no matter of the schema (names, immutability, sums) is listed apart and not counted. Cases that were asked are
 kept in build/strict-documents/, and asked again only with another seed.
 """
@@ -30,7 +31,7 @@ import yaml
 from gpuflow.core.errors import GpuflowError
 from gpuflow.formats.documents import read_documents
 from gpuflow.formats.nodes import as_plain
-from gpuflow.formats.schemas import schema_of, shown_path
+from gpuflow.formats.schemas import path_text, schema_of
 from tests.cluster.cluster import Cluster
 from tools.schemas import MODULES, folder_of
 
@@ -60,7 +61,9 @@ def documents(places: list[Path]) -> list[dict[str, Any]]:
     for place in places:
         for file in sorted([*place.rglob("*.yaml"), *place.rglob("*.yml")]):
             try:
-                trees = [as_plain(each.tree, nulls=True) for each in read_documents(str(file)) if each.kind]
+                trees = [
+                    as_plain(each.tree, nulls=True, numbers=True) for each in read_documents(str(file)) if each.kind
+                ]
             except GpuflowError:
                 continue
             for tree in trees:
@@ -209,7 +212,7 @@ def difference(tree: Mapping[str, Any], status: int, said: str) -> str | None:
     assert schema is not None
     ours = collections.defaultdict(list)
     for fault in schema.faults(tree):
-        ours[fault.code].append(shown_path(fault.path))
+        ours[fault.code].append(path_text(fault.path))
     if status < 300:
         return f"accepted, and we refuse {dict(ours)}" if ours else None
     if any(word in said for word in APART):

@@ -218,6 +218,13 @@ PROOFS: dict[str, Proof] = {
         words="--seconds 14400",
         page="docs/design/supervisor.md",
     ),
+    "strict-documents": Proof(
+        "documents with a misspelled field or a value of another type: a strict dry run, and gpuflow",
+        needs=GO_AND_ROOT,
+        takes="10 minutes",
+        count=5_000,
+        page="proofs/checker.md",
+    ),
     "supervisor-kills": Proof(
         "a program under gpuflow-run, interrupted and killed at random moments",
         count=2_000,

@@ -172,11 +172,9 @@ PARTS = {"Container": {"image", "volumeMounts"}, "Volume": {"emptyDir", "hostPat
 
 
 def as_argo(schema: Any, pod_parts: Mapping[str, Any]) -> Any:
-    """A schema with newer fields. Argo's minimal CRDs leave quantities to the controller, which takes any number."""
+    """A schema with newer fields."""
     if not isinstance(schema, dict):
         return schema
-    if schema.get("x-kubernetes-int-or-string") and "pattern" in schema:
-        return {"format": "quantity"}
     found = {key: as_argo(each, pod_parts) for key, each in schema.items() if key != "properties"}
     if "properties" in schema:
         fields = {name: as_argo(each, pod_parts) for name, each in schema["properties"].items()}

@@ -106,7 +106,7 @@ class Schema(NamedTuple):
         *outer, (_, here) = [(path[:depth], at) for depth, at in enumerate(self._nodes_on(path))]
         for place, at in (*self._below(here, path), *reversed(outer), *self._below(self.root, ())):
             if key in mapping(self.nodes[at]).get("fields", ()):
-                return f'"{key}" is a field of {shown_path(place) or "the object itself"}'
+                return f'"{key}" is a field of {path_text(place) or "the object itself"}'
         return did_you_mean(key, fields)
 
     def _nodes_on(self, path: FieldPath) -> Iterator[int]:
@@ -132,7 +132,7 @@ class Schema(NamedTuple):
         return self._replace(root=last)
 
 
-def shown_path(path: FieldPath) -> str:
+def path_text(path: FieldPath) -> str:
     """`spec.containers[0].image`"""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
@@ -223,7 +223,7 @@ class Shipped(NamedTuple):
 
 
 @cache
-def shipped() -> Shipped:
+def load_shipped() -> Shipped:
     data = json.loads(DATA.read_bytes())
     titles = [f"{each['name']} {each['version']}" for each in data["sources"]]
     return Shipped(data["nodes"], data["metadata"], titles, data["kinds"])
@@ -231,7 +231,7 @@ def shipped() -> Shipped:
 
 def schema_of(version: str, kind: str, own: Iterable[Mapping[str, Any]] = ()) -> Schema | None:
     """The schema of a kind. `own`: the cluster's CRDs, which count before those that are shipped."""
-    known = shipped()
+    known = load_shipped()
     group, _, name = version.rpartition("/")
     for each in own:
         spec = mapping(each.get("spec"))

@@ -72,7 +72,7 @@ def refused_fields(q: Question) -> Iterable[Finding]:
     return [each for each in _strict_findings(q) if each.code in REFUSED_FIELDS and each.severity == "error"]
 
 
-@check_rule("GF817", "GF818", verdict="unknown")
+@check_rule("GF816", "GF817", "GF818", verdict="unknown")
 def maybe_refused_fields(q: Question) -> Iterable[Finding]:
     """What it refuses or not, depending on what was installed."""
     return [each for each in _strict_findings(q) if each.code in REFUSED_FIELDS and each.severity != "error"]

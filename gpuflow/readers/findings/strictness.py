@@ -20,7 +20,7 @@ from gpuflow.formats.documents import (
     kind_of,
 )
 from gpuflow.formats.nodes import mapping
-from gpuflow.formats.schemas import Fault, FieldPath, Schema, schema_of, shipped, shown_path
+from gpuflow.formats.schemas import TYPES, Fault, FieldPath, Schema, load_shipped, path_text, schema_of
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
 from gpuflow.readers.argo.variables import TAG
 from gpuflow.readers.kubernetes.fields import describe_value
@@ -40,14 +40,16 @@ def strict_findings(document: Document, own: Iterable[Mapping[str, Any]] = ()) -
         return
     version = str(document.tree["apiVersion"])
     if (schema := schema_of(version, document.kind, own)) is None:
-        if reader is not None or any(each.startswith(f"{document.group}/") for each in shipped().kinds):
+        if reader is not None or any(each.startswith(f"{document.group}/") for each in load_shipped().kinds):
             text = f"{document.kind} {document.name}: gpuflow has no schema of {document.kind} in {version}"
             hint = "add the CustomResourceDefinition to the files of the cluster, or write a version that it serves"
             where = document.where("apiVersion")
             yield Finding("GF819", f"{text}, so that misspelled fields are not found", where, hint, "note")
         return
     for fault in schema.faults(document.tree):
-        yield _finding(document, schema, fault, maybe=reader == ARGO_READER and fault.code in ("GF817", "GF818"))
+        # Of these Argo's controller makes what it can, where its minimal CRDs let them pass.
+        lax = fault.code in ("GF817", "GF818") or fault.takes == TYPES["int-or-string"]
+        yield _finding(document, schema, fault, maybe=reader == ARGO_READER and lax)
     if reader == ARGO_READER:
         yield from _in_texts(document)
 
@@ -57,7 +59,7 @@ def _finding(
 ) -> Finding:
     """`within`: the text of the document in which the fault is, and the `value` there."""
     where = document.where(*(within or fault.path), key=not within and fault.code == _UNKNOWN)
-    place, shown = shown_path(fault.path), describe_value(value if within else _value_at(document.tree, fault.path))
+    place, shown = path_text(fault.path), describe_value(value if within else _value_at(document.tree, fault.path))
     what = {
         _UNKNOWN: f"is no field of {schema.source}",
         "GF816": f"is {shown}, and takes {fault.takes}",
@@ -68,7 +70,7 @@ def _finding(
     says = f'strict decoding error: unknown field "{place}"' if effect == _LOST else None
     if within:
         effect = "it has no effect" if fault.code == _UNKNOWN and within[-1] == PATCH else "the object is refused"
-        place, says = f"{shown_path(within)}: {place}", None
+        place, says = f"{path_text(within)}: {place}", None
     text = f"{document.kind} {document.name}: {place} {what}: {effect}"
     return Finding(fault.code, text, where, fault.hint, "warning" if maybe else "error", says)
 
@@ -79,9 +81,9 @@ def _in_texts(document: Document) -> Iterator[Finding]:
         action = mapping(_value_at(document.tree, path[:-1])).get("action")
         if path[-1] == "manifest" and action not in ("create", "apply", "replace", "patch"):
             continue
-        for tree in _parsed(TAG.sub(_TAG, text)):
+        for tree in _documents_in(TAG.sub(_TAG, text)):
             pods = schema_of("v1", "Pod") if path[-1] == PATCH else None
-            if (schema := pods.at("spec") if pods else _schema_named_in(tree)) is None:
+            if (schema := pods.at("spec") if pods else _schema_for(tree)) is None:
                 continue
             for fault in schema._replace(is_patch=action in (None, "patch")).faults(tree):
                 value = _value_at(tree, fault.path)
@@ -89,14 +91,14 @@ def _in_texts(document: Document) -> Iterator[Finding]:
                     yield _finding(document, schema, fault, path, value)
 
 
-def _schema_named_in(tree: Mapping[str, Any]) -> Schema | None:
+def _schema_for(tree: Mapping[str, Any]) -> Schema | None:
     kind, _ = kind_of(tree)
     return schema_of(str(tree["apiVersion"]), kind) if kind else None
 
 
 def _value_at(tree: Any, path: FieldPath) -> Any:
     for part in path:
-        tree = tree[part] if isinstance(tree, list) else mapping(tree).get(str(part))
+        tree = tree[part] if isinstance(tree, list) and isinstance(part, int) else mapping(tree).get(str(part))
     return tree
 
 
@@ -114,7 +116,7 @@ def _texts(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
                 yield from _texts(each, (*path, index))
 
 
-def _parsed(text: str) -> list[Mapping[str, Any]]:
+def _documents_in(text: str) -> list[Mapping[str, Any]]:
     """The documents of a text; none where a tag leaves open what they are."""
     try:
         return [each for each in parse_manifests(text, "") if isinstance(each, Mapping)]

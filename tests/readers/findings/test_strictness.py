@@ -7,6 +7,8 @@ documents is compared by `python -m proofs strict-documents`.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from gpuflow.formats.schemas import DATA, schema_of
 from gpuflow.readers.findings.strictness import strict_findings
 from tests.assumed import RECORD
 from tests.cli.commands import EXAMPLES, Gpuflow
+from tests.conftest import ROOT
 
 JOB = """apiVersion: batch/v1
 kind: Job
@@ -80,7 +83,7 @@ def said(text: str) -> list[str]:
         (TASK % ("", "paralellism: 2", ""), ["GF815 9 None"]),
         (TASK % ("", "", "resource: {limits: {nvidia.com/gpu: 1}}"), ['GF815 11 did you mean "resources"?']),
         (TASK % ("", "", "resources: {request: {nvidia.com/gpu: 1}}"), ['GF815 11 did you mean "requests"?']),
-        (TASK % ("", "", "resources: {requests: {cpu: 0.5}}"), []),
+        (TASK % ("", "", "resources: {requests: {cpu: 0.5}}"), ["GF816 11 None"]),
         (TASK % ("synchronization: {semaphore: {configMapKeyRef: {name: a, key: b}}}", "", ""), []),
         (TASK % ("podResources: {limits: {cpu: 1}}", "", ""), []),
         (TASK % ("podSpecPatch: 'nodeselector: {a: b}'", "", ""), ['GF815 6 did you mean "nodeSelector"?']),
@@ -193,6 +196,11 @@ def test_the_schemas_say_where_they_are_from() -> None:
     assert {each["licence"] for each in data["sources"]} == {"Apache-2.0"}
     assert all("@v" in each["module"] for each in data["sources"])
     assert DATA.stat().st_size < 300_000
+
+
+@pytest.mark.go
+def test_the_file_is_what_the_tool_writes() -> None:
+    assert subprocess.run([sys.executable, ROOT / "tools" / "schemas.py", "--check"], check=False).returncode == 0
 
 
 VALUES = st.recursive(
