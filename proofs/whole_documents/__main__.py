@@ -1,8 +1,8 @@
 """Random whole documents on a private cluster: `python -m proofs whole-documents --count 2000 --seed 1`.
 
-Each document comes into a namespace of its own, with quotas, LimitRanges, policies and webhooks. The checker answers from a
-snapshot that is taken before; then the API server and the controllers do what they do. Results are kept line by line
-under build/whole-documents, so that a proof that was stopped goes on where it was.
+Each document comes into a namespace of its own, with quotas, LimitRanges, policies and webhooks. The checker answers
+from a snapshot that is taken before; then the API server and the controllers do what they do. Results are kept line by
+line under build/whole-documents, so that a proof that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -58,9 +58,8 @@ def main(given: Sequence[str] | None = None) -> int:
     kinds = tuple(options.kinds.split(","))
     if options.show is not None:
         scene = scene_of(options.seed, options.show, kinds)
-        print(
-            f"# {scene.features}\n# before\n{yaml.safe_dump_all(scene.before)}# the file\n{yaml.safe_dump_all(scene.documents)}"
-        )
+        before, file = yaml.safe_dump_all(scene.before), yaml.safe_dump_all(scene.documents)
+        print(f"# {scene.features}\n# before\n{before}# the file\n{file}")
         return 0
     results = options.resume or HOME / f"{options.seed}.jsonl"
     results.parent.mkdir(parents=True, exist_ok=True)
@@ -86,6 +85,11 @@ def on_cluster(name: str, kinds: Sequence[str], words: Sequence[str]) -> int:
     try:
         for addon in addons:
             cluster.ensure(addon, say=lambda line: print(line, file=sys.stderr))
+        told = {"controller_manager_config.yaml": (cluster.layout.run / "kueue" / "config.yaml").read_text()}
+        meta = {"name": "kueue-manager-config"}
+        cluster.kube.within("kueue-system").apply(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": told}
+        )
         own = [sys.executable, "-m", "proofs.whole_documents", *words, "--inside", str(cluster.layout.kubeconfig)]
         return subprocess.run([*cluster.enter, *own], cwd=ROOT, check=False).returncode
     finally:
@@ -136,7 +140,7 @@ def run(api: Api, options: argparse.Namespace, kinds: Sequence[str], results: Pa
                 file.flush()
                 spent = time.monotonic() - begun
                 print(f"{done}/{len(numbers)} after {spent:.0f} s", file=sys.stderr, flush=True)
-    keeper.ended.set()
+    keeper.leave()
     if keeper.trouble:
         print(f"the last trouble of the keeper: {keeper.trouble!r}", file=sys.stderr)
 
@@ -167,6 +171,7 @@ def furnished(api: Api, scene: Scene) -> str:
     for item in scene.before:
         status, said = api.create(item, scene.namespace)
         if status >= 300:
+            cleared(api, scene)
             return f"{item['kind']}: {said}"
     for _ in range(200):
         there = [

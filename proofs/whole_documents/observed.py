@@ -1,4 +1,4 @@
-"""What the API server and the controllers do with documents: objects one after another, a kubelet played here, and the end.
+"""What the API server and the controllers do with documents: one object after another, a kubelet played, and the end.
 
 The API server, the controllers, Kueue, the operators and the scheduler are the real ones. Played are two wide nodes:
 pods that are bound run, those that end by themselves end two seconds later, and claims get a volume.
@@ -135,6 +135,14 @@ class Keeper(threading.Thread):
         kind = {"metadata": meta, "provisioner": "gpuflow.test/disk", "volumeBindingMode": "WaitForFirstConsumer"}
         self.api("POST", "/apis/storage.k8s.io/v1/storageclasses", kind)
 
+    def leave(self) -> None:
+        """The cluster as it was."""
+        self.ended.set()
+        self.join()
+        for number in range(2):
+            self.api("DELETE", f"/api/v1/nodes/wide-{number}")
+        self.api("DELETE", "/apis/storage.k8s.io/v1/storageclasses/disk")
+
     def run(self) -> None:
         last = 0.0
         while not self.ended.is_set():
@@ -243,7 +251,7 @@ class Seen:
     """What became of the documents of one scene."""
 
     outcome: str
-    """came, waited (and came), refused, failed, or stuck."""
+    """came, waited (and came), asleep (nothing is asked for until somebody resumes it), refused, failed, or stuck."""
     words: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -270,6 +278,8 @@ def seen(api: Api, keeper: Keeper, namespace: str, documents: list[Object]) -> S
         if any(each == "failed" for each in states):
             return Seen("failed", [*endings(objects), *troubles(api, namespace)], time.monotonic() - begun)
         pods = keeper.pods.get(namespace, [])
+        if "asleep" in states and all(each in ("came", "asleep") for each in states):
+            return Seen("asleep", [], time.monotonic() - begun)
         if all(each == "came" for each in states):
             words = [line for line in troubles(api, namespace) if not brought_later(line, documents)]
             return Seen("waited" if words else "came", words, time.monotonic() - begun)
@@ -286,7 +296,7 @@ def seen(api: Api, keeper: Keeper, namespace: str, documents: list[Object]) -> S
         if (still > patience and elapsed > (MINUTE if timed else 0)) or elapsed > LONGEST + (MINUTE if timed else 0):
             words = [
                 *troubles(api, namespace),
-                *(f"{item['kind']}: {each}" for item, each in zip(objects, states) if each != "came"),
+                *(f"{item['kind']}: {each}" for item, each in zip(objects, states, strict=True) if each != "came"),
             ]
             return Seen("stuck", words, elapsed)
         time.sleep(1.0)
@@ -303,12 +313,15 @@ def settle(api: Api, namespace: str) -> None:
 
 
 def state(api: Api, namespace: str, item: Object) -> str:
-    """came, failed, or what is still missing."""
+    """came, asleep, failed, or what is still missing."""
     kind, group = item.get("kind"), str(item.get("apiVersion")).rpartition("/")[0]
     spec, status = item.get("spec") or {}, item.get("status") or {}
+    queued = "kueue.x-k8s.io/queue-name" in (item["metadata"].get("labels") or {})
+    if (spec.get("suspend") or spec.get("paused") or (spec.get("runPolicy") or {}).get("suspend")) and not queued:
+        return "asleep"
     true = {row["type"] for row in status.get("conditions") or () if row["status"] == "True"}
     if kind == "Pod":
-        return {"Running": "came", "Succeeded": "came", "Failed": "failed"}.get(status.get("phase"), "not running")
+        return {"Running": "came", "Succeeded": "came", "Failed": "failed"}.get(str(status.get("phase")), "not running")
     if kind in ("Deployment", "ReplicaSet", "StatefulSet"):
         seen_ = status.get("observedGeneration", 0) >= item["metadata"]["generation"]
         return "came" if seen_ and status.get("readyReplicas", 0) >= spec.get("replicas", 1) else "not ready"
@@ -317,24 +330,21 @@ def state(api: Api, namespace: str, item: Object) -> str:
         seen_ = status.get("observedGeneration", 0) >= item["metadata"]["generation"]
         return "came" if seen_ and status.get("numberReady", 0) >= wanted else "not ready"
     if kind == "CronJob":
-        return "came" if status.get("lastSuccessfulTime") or spec.get("suspend") else "no run has ended"
+        return "came" if status.get("lastSuccessfulTime") else "no run has ended"
     if kind == "CronWorkflow":
-        return "came" if status.get("succeeded") or spec.get("suspend") else "no run has ended"
+        said = "; ".join(f"{row['type']}: {row['message']}" for row in status.get("conditions") or ())
+        return "came" if status.get("succeeded") else f"no run has ended; {said}"
     if kind == "Workflow":
-        phase = status.get("phase")
+        phase = str(status.get("phase"))
         return {"Succeeded": "came", "Failed": "failed", "Error": "failed"}.get(
             phase, f"{phase}: {status.get('message', '')}"
         )
     if group == "batch.volcano.sh":
-        phase = (status.get("state") or {}).get("phase")
-        return {"Completed": "came", "Failed": "failed", "Aborted": "failed"}.get(phase, f"{phase}")
+        phase = str((status.get("state") or {}).get("phase"))
+        return {"Completed": "came", "Failed": "failed", "Aborted": "failed"}.get(phase, phase)
     if kind in ("Job", "JobSet", "MPIJob", "PyTorchJob", "TrainJob"):
         if true & {"Complete", "Completed", "Succeeded"}:
             return "came"
-        policy = spec.get("runPolicy") or {}
-        queued = "kueue.x-k8s.io/queue-name" in item["metadata"].get("labels", {})
-        if (spec.get("suspend") or policy.get("suspend")) and not queued:
-            return "came"  # nothing is asked for until somebody resumes it
         return "failed" if "Failed" in true else "has not ended"
     return "came"
 
@@ -383,7 +393,7 @@ def _troubles(api: Api, namespace: str) -> Iterator[str]:
                 yield f"Workload: {row['reason']}: {row['message']}"
     for item in api("GET", f"/apis/argoproj.io/v1alpha1/namespaces/{namespace}/workflows")[1].get("items", []):
         for node in ((item.get("status") or {}).get("nodes") or {}).values():
-            if "forbidden" in str(node.get("message")) or node.get("phase") in ("Error", "Failed"):
+            if node.get("message") and node.get("phase") in ("Pending", "Error", "Failed"):
                 yield f"Workflow: {node.get('phase')}: {node.get('message')}"
 
 
