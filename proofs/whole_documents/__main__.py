@@ -25,7 +25,7 @@ import yaml
 
 from proofs.whole_documents.answers import cause, checked, checked_again, fault
 from proofs.whole_documents.observed import Api, Keeper, Object, seen, settle
-from proofs.whole_documents.scenes import ADDED, KINDS, Scene, scene_of
+from proofs.whole_documents.scenes import ADDED, KINDS, Scene, numbers_of, scene_of
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / "build" / "whole-documents"
@@ -44,7 +44,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--resume", type=Path, metavar="FILE", help="the results so far (build/whole-documents/SEED.jsonl)"
     )
-    parser.add_argument("--kinds", default=",".join(KINDS), help="only these kinds of documents")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="only documents of these kinds alone")
     parser.add_argument("--number", type=int, action="append", help="only the document of this number; may be repeated")
     parser.add_argument("--show", type=int, metavar="NUMBER", help="print one scene, and end")
     parser.add_argument(
@@ -57,7 +57,7 @@ def main(given: Sequence[str] | None = None) -> int:
     options = parser.parse_args(given)
     kinds = tuple(options.kinds.split(","))
     if options.show is not None:
-        scene = scene_of(options.seed, options.show, kinds)
+        scene = scene_of(options.seed, options.show)
         before, file = yaml.safe_dump_all(scene.before), yaml.safe_dump_all(scene.documents)
         print(f"# {scene.features}\n# before\n{before}# the file\n{file}")
         return 0
@@ -111,7 +111,8 @@ def run(api: Api, options: argparse.Namespace, kinds: Sequence[str], results: Pa
     keeper.furnish()
     keeper.start()
     known = {row["number"] for row in rows_of(results)}
-    numbers = [number for number in options.number or range(options.count) if options.number or number not in known]
+    wanted = options.number or numbers_of(options.seed, options.count, kinds)
+    numbers = [number for number in wanted if options.number or number not in known]
     begun, done = time.monotonic(), 0
     with (
         ThreadPoolExecutor(SLOTS) as slots,
@@ -120,7 +121,7 @@ def run(api: Api, options: argparse.Namespace, kinds: Sequence[str], results: Pa
     ):
         under_way: set[Future[Object]] = set()
         for start in range(0, len(numbers), BATCH):
-            scenes = [(number, scene_of(options.seed, number, kinds)) for number in numbers[start : start + BATCH]]
+            scenes = [(number, scene_of(options.seed, number)) for number in numbers[start : start + BATCH]]
             lacking = list(slots.map(lambda each: furnished(api, each[1]), scenes))
             time.sleep(3)  # policies and webhooks come into force
             shared = Remembered(api)

@@ -407,4 +407,4 @@ def brought_later(said: str, documents: list[Object]) -> bool:
 
 def bound_after_all(said: str) -> bool:
     """What the scheduler says of a pod that comes a moment before its claim: no wait of the document's."""
-    return "persistentvolumeclaim" in said and "not found" in said
+    return ("persistentvolumeclaim" in said and "not found" in said) or "is out of sync" in said

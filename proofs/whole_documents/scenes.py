@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -46,18 +47,19 @@ class Scene:
     before: list[Object] = field(default_factory=list)
     documents: list[Object] = field(default_factory=list)
     features: list[str] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+    """Of the objects that start pods, by the names below."""
 
 
 class Maker:
     """One scene in the making."""
 
-    def __init__(self, seed: int, number: int, kinds: Sequence[str]) -> None:
+    def __init__(self, seed: int, number: int) -> None:
         self.chance = random.Random(f"{seed}/{number}")
         self.scene = Scene(f"d{seed}-{number}")
         self.companions: list[Object] = []
         self.queued = False
         self.main = ""
-        self.kinds = kinds
 
     def often(self, share: float) -> bool:
         return self.chance.random() < share
@@ -413,7 +415,7 @@ class Maker:
 
     def make(self) -> Scene:
         scene = self.scene
-        main = self.chance.choices(self.kinds, [WEIGHTS.get(kind, 4) for kind in self.kinds])[0]
+        main = self.chance.choices(KINDS, [WEIGHTS.get(kind, 4) for kind in KINDS])[0]
         self.main = main
         self.queued = main in QUEUED and self.often(0.25)
         level = self.one("baseline", "restricted") if self.often(0.06) else ""
@@ -432,11 +434,9 @@ class Maker:
             scene.before += self.policy()
         if self.often(0.12):
             scene.before.append(self.webhook())
-        scene.features.append(main)
-        names = ["a", *(["b"] if self.often(0.15) else [])]
-        mains = [
-            getattr(self, main if name == "a" or self.often(0.5) else self.one(*self.kinds))(name) for name in names
-        ]
+        scene.kinds = [main, *([main if self.often(0.5) else self.one(*KINDS)] if self.often(0.15) else [])]
+        scene.features += scene.kinds
+        mains = [getattr(self, kind)(name) for kind, name in zip(scene.kinds, "ab", strict=False)]
         for made in mains:
             self.fault_in("object", made, OBJECT_FAULTS)
         if self.often(0.08):
@@ -482,5 +482,11 @@ KINDS = ("Job", "CronJob", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet
 QUEUED = ("Job", "Pod", "JobSet", "TrainJob")
 
 
-def scene_of(seed: int, number: int, kinds: Sequence[str] = KINDS) -> Scene:
-    return Maker(seed, number, kinds).make()
+def scene_of(seed: int, number: int) -> Scene:
+    return Maker(seed, number).make()
+
+
+def numbers_of(seed: int, count: int, kinds: Sequence[str]) -> list[int]:
+    """The first so many scenes of these kinds alone."""
+    found = (number for number in itertools.count() if {*scene_of(seed, number).kinds} <= {*kinds})
+    return list(itertools.islice(found, count))
