@@ -81,19 +81,21 @@ def on_cluster(name: str, kinds: Sequence[str], words: Sequence[str]) -> int:
 
     found = Cluster.find(name)
     addons = ["kueue", *dict.fromkeys(ADDED[kind] for kind in kinds if kind in ADDED)]
+    meta = {"name": "kueue-manager-config"}
     cluster = found or Cluster.up(name, node=False, addons=addons, say=lambda line: print(line, file=sys.stderr))
     try:
         for addon in addons:
             cluster.ensure(addon, say=lambda line: print(line, file=sys.stderr))
         told = {"controller_manager_config.yaml": (cluster.layout.run / "kueue" / "config.yaml").read_text()}
-        meta = {"name": "kueue-manager-config"}
         cluster.kube.within("kueue-system").apply(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": told}
         )
         own = [sys.executable, "-m", "proofs.whole_documents", *words, "--inside", str(cluster.layout.kubeconfig)]
         return subprocess.run([*cluster.enter, *own], cwd=ROOT, check=False).returncode
     finally:
-        if found is None:
+        if found is not None:
+            cluster.kube.within("kueue-system")("delete", "configmap", meta["name"], "--ignore-not-found")
+        else:
             Cluster.down(name)
 
 
@@ -141,6 +143,8 @@ def run(api: Api, options: argparse.Namespace, kinds: Sequence[str], results: Pa
                 file.flush()
                 spent = time.monotonic() - begun
                 print(f"{done}/{len(numbers)} after {spent:.0f} s", file=sys.stderr, flush=True)
+    while any(item["metadata"]["name"].startswith(f"d{options.seed}-") for item in api.items("/api/v1/namespaces")):
+        time.sleep(0.5)
     keeper.leave()
     if keeper.trouble:
         print(f"the last trouble of the keeper: {keeper.trouble!r}", file=sys.stderr)
