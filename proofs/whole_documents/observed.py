@@ -323,12 +323,14 @@ def state(api: Api, namespace: str, item: Object) -> str:
     if kind == "Pod":
         return {"Running": "came", "Succeeded": "came", "Failed": "failed"}.get(str(status.get("phase")), "not running")
     if kind in ("Deployment", "ReplicaSet", "StatefulSet"):
-        seen_ = status.get("observedGeneration", 0) >= item["metadata"]["generation"]
-        return "came" if seen_ and status.get("readyReplicas", 0) >= spec.get("replicas", 1) else "not ready"
+        synced = status.get("observedGeneration", 0) >= item["metadata"]["generation"]
+        return "came" if synced and status.get("readyReplicas", 0) >= spec.get("replicas", 1) else "not ready"
     if kind == "DaemonSet":
         wanted = status.get("desiredNumberScheduled", 0)
-        seen_ = status.get("observedGeneration", 0) >= item["metadata"]["generation"]
-        return "came" if seen_ and status.get("numberReady", 0) >= wanted else "not ready"
+        synced = status.get("observedGeneration", 0) >= item["metadata"]["generation"]
+        if synced and not wanted:
+            return "asleep"  # no node is one of its own
+        return "came" if synced and status.get("numberReady", 0) >= wanted else "not ready"
     if kind == "CronJob":
         return "came" if status.get("lastSuccessfulTime") else "no run has ended"
     if kind == "CronWorkflow":
