@@ -203,7 +203,6 @@ PROOFS: dict[str, Proof] = {
     "whole-documents": Proof(
         "random whole documents on a private control plane with the real controllers, beside the checker's answers",
         needs=GO_AND_ROOT,
-        takes="40 minutes on two cores once the engines are built",
         count=2_000,
         page="proofs/whole-documents.md",
     ),
