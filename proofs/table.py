@@ -200,6 +200,12 @@ PROOFS: dict[str, Proof] = {
         count=5_000,
         page="docs/design/dra.md",
     ),
+    "whole-documents": Proof(
+        "random whole documents on a private control plane with the real controllers, beside the checker's answers",
+        needs=GO_AND_ROOT,
+        count=2_000,
+        page="proofs/whole-documents.md",
+    ),
     "bounds": Proof(
         "checks that are made to take long: each ends within 20 CPU seconds and 1 GiB",
         count=1_000,

@@ -66,22 +66,30 @@ def document_warnings(q: Question) -> Iterable[Finding]:
     return () if q.demand.source is None else q.demand.source.warnings()
 
 
-@check_rule("GF816", "GF817", "GF818", severity="error", verdict="never")
+@check_rule("GF815", "GF816", "GF817", "GF818", severity="error", verdict="never")
 def refused_fields(q: Question) -> Iterable[Finding]:
-    """What the API server refuses of the object itself, by its schema."""
-    return [each for each in _strict_findings(q) if each.code in REFUSED_FIELDS and each.severity == "error"]
+    """What the API server refuses of the object itself, by its schema, asked as kubectl, Helm and Argo CD ask it."""
+    return [each for each in _strict_findings(q) if _is_refused(each)]
 
 
-@check_rule("GF816", "GF817", "GF818", verdict="unknown")
+@check_rule("GF815", "GF816", "GF817", "GF818", verdict="unknown")
 def maybe_refused_fields(q: Question) -> Iterable[Finding]:
-    """What it refuses or not, depending on what was installed."""
-    return [each for each in _strict_findings(q) if each.code in REFUSED_FIELDS and each.severity != "error"]
+    """What it refuses, loses or takes, depending on what was installed."""
+    return [each for each in _strict_findings(q) if _is_open(each) and not _is_refused(each)]
 
 
 @check_rule("GF815", "GF819")
-def unknown_fields(q: Question) -> Iterable[Finding]:
-    """What it loses, unless it is asked to be strict."""
-    return [each for each in _strict_findings(q) if each.code not in REFUSED_FIELDS]
+def silenced_fields(q: Question) -> Iterable[Finding]:
+    """What somebody vouches for, and kinds without a schema."""
+    return [each for each in _strict_findings(q) if not _is_open(each)]
+
+
+def _is_refused(finding: Finding) -> bool:
+    return finding.severity == "error" and (finding.code != "GF815" or finding.kubernetes is not None)
+
+
+def _is_open(finding: Finding) -> bool:
+    return finding.code != "GF819" and (finding.code != "GF815" or finding.severity == "error")
 
 
 def _strict_findings(q: Question) -> Iterable[Finding]:
@@ -89,9 +97,8 @@ def _strict_findings(q: Question) -> Iterable[Finding]:
     return () if q.demand.source is None else q.demand.source.strict_findings(definitions)
 
 
-REFUSED_FIELDS: Final = ("GF816", "GF817", "GF818")
 RULES: Final[tuple[CheckRule, ...]] = (
-    engine_refusals, refused_fields, maybe_refused_fields, unknown_fields, kueue_refusals, possible_kueue_refusals,
+    engine_refusals, refused_fields, maybe_refused_fields, silenced_fields, kueue_refusals, possible_kueue_refusals,
     engine_notes, snapshot.namespace_refusals,
     snapshot.missing_accounts, snapshot.objects_behind_their_users, snapshot.namesakes_in_files,
     snapshot.optional_whitelist, pods.refused_steps, pods.order_dependent_steps, volumes.refused_claims,

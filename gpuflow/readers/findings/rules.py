@@ -493,18 +493,22 @@ class ForeignSource:
         asked = (*definitions, *own)
         key = tuple(map(id, asked))
         if key not in self._strict:  # a check asks for each world
-            self._strict[key] = tuple(strict_findings(self.subject.document, asked))
+            found = strict_findings(self.subject.document, asked)
+            if "GF815" in {*self.subject.site.silence, *(code for each in self._silences for code in each.codes)}:
+                # A newer Kubernetes may have the field: whoever knows that says so.
+                found = (replace(each, severity="warning") if each.code == "GF815" else each for each in found)
+            self._strict[key] = tuple(found)
         return self._strict[key]
+
+    @property
+    def _silences(self) -> list[Silence]:
+        return list(silences_of(self.subject.document))
 
     def unsilenced_findings(self, findings: Iterable[Finding]) -> list[Finding]:
         """The findings that neither the document nor the site silences."""
         left = _once(findings)
         again = {CODES_OF_CHECK[each.code] for each in left if each.code in CODES_OF_CHECK}
         left = [each for each in left if each.code not in again]
-        silences = list(silences_of(self.subject.document))
-        if "GF815" in {*self.subject.site.silence, *(code for each in silences for code in each.codes)}:
-            # A newer Kubernetes may have the field: whoever knows that says so.
-            left = [replace(each, severity="warning") if each.code == "GF815" else each for each in left]
-        for silence in silences:
+        for silence in self._silences:
             left = without_codes(silence.codes, left, silence.where)
         return without_site_silenced(self.subject.site, left)

@@ -27,7 +27,8 @@ from gpuflow.readers.kubernetes.fields import describe_value
 
 PATCH: Final = "podSpecPatch"
 _UNKNOWN: Final = "GF815"
-_LOST: Final = "kubectl refuses the object; where nobody asks for strictness, the field is lost"
+_LOST: Final = "kubectl, Helm and Argo CD refuse the object; where nobody asks for strictness, the field is lost"
+_MAYBE_LOST: Final = "Argo's full CRDs refuse the object; with its minimal ones the field is lost"
 _REFUSED: Final = "Kubernetes refuses the object"
 _MAYBE_REFUSED: Final = "Argo's full CRDs refuse the object, its minimal ones do not"
 _TAG: Final = "gpuflow-tag"
@@ -49,6 +50,7 @@ def strict_findings(document: Document, own: Iterable[Mapping[str, Any]] = ()) -
     for fault in schema.faults(document.tree):
         # Of these Argo's controller makes what it can, where its minimal CRDs let them pass.
         lax = fault.code in ("GF817", "GF818") or fault.takes == TYPES["int-or-string"]
+        lax = lax or fault.code == _UNKNOWN
         yield _finding(document, schema, fault, maybe=reader == ARGO_READER and lax)
     if reader == ARGO_READER:
         yield from _in_texts(document)
@@ -66,13 +68,17 @@ def _finding(
         "GF817": "is missing, and required",
         "GF818": f"is {shown}, and takes {fault.takes}",
     }[fault.code]
-    effect = _MAYBE_REFUSED if maybe else _LOST if fault.code == _UNKNOWN else _REFUSED
+    is_unknown = fault.code == _UNKNOWN
+    if maybe:
+        effect = _MAYBE_LOST if is_unknown else _MAYBE_REFUSED
+    else:
+        effect = _LOST if is_unknown else _REFUSED
     says = f'strict decoding error: unknown field "{place}"' if effect == _LOST else None
     if within:
         effect = "it has no effect" if fault.code == _UNKNOWN and within[-1] == PATCH else "the object is refused"
         place, says = f"{path_text(within)}: {place}", None
     text = f"{document.kind} {document.name}: {place} {what}: {effect}"
-    return Finding(fault.code, text, where, fault.hint, "warning" if maybe else "error", says)
+    return Finding(fault.code, text, where, fault.hint, "warning" if maybe and not is_unknown else "error", says)
 
 
 def _in_texts(document: Document) -> Iterator[Finding]:
