@@ -19,6 +19,7 @@ from gpuflow.cluster.kinds import NAMESPACED, NATIVE, SOURCES
 from gpuflow.cluster.manifests import manifest_of
 from gpuflow.cluster.model import Cluster, Manifest, with_entry
 from gpuflow.core.errors import Finding, GpuflowError
+from gpuflow.kubernetes.admission.classes import default_class
 from gpuflow.kubernetes.admission.pod import read_pod
 from gpuflow.kubernetes.admission.quota import read_quota, usage_of
 from gpuflow.kubernetes.resources import read_map
@@ -62,8 +63,25 @@ def lay_over(cluster: Cluster, files: Iterable[Manifest], home: str) -> Cluster:
     last = {item.key: item for item in given}
     there = [(item, last.pop(item.key, None)) for item in cluster.objects]
     objects = [item if over is None else _with_usage(_object_after_apply(over, item), cluster) for item, over in there]
-    new = (replace(each, body=with_entry(each.body, "status", None), is_new=True) for each in last.values())
+    classes = [each.body for each in (*cluster.of("StorageClass"), *last.values()) if each.kind == "StorageClass"]
+    new = (replace(each, body=_created(each, classes), is_new=True) for each in last.values())
     return replace(cluster, objects=(*objects, *(_with_usage(each, cluster) for each in new)), given=given)
+
+
+def _created(item: Manifest, classes: Collection[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """An object as it is stored: without a status, and a claim that names no storage class with the default one."""
+    body, spec = with_entry(item.body, "status", None), item.body.get("spec")
+    if (
+        item.kind != "PersistentVolumeClaim"
+        or not isinstance(spec, Mapping)
+        or spec.get("storageClassName") is not None
+    ):
+        return body
+    try:
+        default = default_class(classes)
+    except ValueError:
+        return body  # whoever validates the classes says why
+    return body if default is None else with_entry(body, "spec", with_entry(spec, "storageClassName", default))
 
 
 def _object_after_apply(over: Manifest, under: Manifest) -> Manifest:

@@ -87,6 +87,13 @@ class Workflow:
                 found[name] = Template(each, self, (*self.path, "templates", index))
         return found
 
+    @property
+    def repeated_names(self) -> list[tuple[int, str]]:
+        """The templates of the document itself that have the name of one before them, by their places."""
+        names = [(index, text_of(each.get("name"))) for index, each in maps_in(self.own.get("templates"))]
+        before = {name: index for index, name in reversed(names)}
+        return [(index, name) for index, name in names if name and before[name] != index]
+
     def where(self, *path: str | int, key: bool = False) -> Where:
         """Where a field is written; that of the template behind it when the document itself does not say it."""
         if self.behind is not None and path and path[0] not in self.own:

@@ -316,8 +316,8 @@ metadata: {name: c}
 spec:
   schedule: "SCHEDULE"
   jobTemplate:
-    spec: {DEADLINE, template: {spec: {containers: [{name: m, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]}}}
-"""
+    spec: {DEADLINE, template: {spec: {restartPolicy: Never, containers: [C]}}}
+""".replace("C]", "{name: m, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]")
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ spec:
         ("*/30 * * * *", 1770, "may-queue"),  # and the grace of its pods
         ("0 3,4 * * *", 7200, "may-queue"),
         ("@daily", 1200, "may-queue"),
-        ("*/0 * * * *", 10, "may-queue"),
+        ("*/0 * * * *", 10, "never"),
         ("0 3 * * *", 0, "may-queue"),
     ],
 )

@@ -321,7 +321,7 @@ PASSED = [
     ("Job", webhook(["apps"], ["deployments"])),
     ("Job", webhook(["batch"], ["jobs/status"])),
     ("Job", webhook(["batch"], ["cronjobs"])),
-    ("Job", webhook(*JOBS, rule={"operations": ["UPDATE", "DELETE"]})),
+    ("Job", webhook(*JOBS, rule={"operations": ["DELETE", "CONNECT"]})),
     ("Job", webhook(*JOBS, rule={"scope": "Cluster"})),
     ("Job", webhook(*JOBS, objectSelector=CV)),
     ("Job", webhook(*JOBS, namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": "other"}})),

@@ -6,22 +6,18 @@ with the pod, not when it ends), and those that steps mount and that may not exi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gpuflow.core.errors import Where
 from gpuflow.demands import Bound, Demand, peaks_of
 from gpuflow.demands.model import sum_usages
 from gpuflow.demands.peaks import Usage
+from gpuflow.kubernetes.admission.classes import default_class, name_of
 from gpuflow.kubernetes.admission.quota import Quota
 from gpuflow.kubernetes.admission.usage import claims_of_pod, usage_of_claim
 from gpuflow.kubernetes.resources import read_map, read_maps
 from gpuflow.quantity import Quantity
-
-DEFAULT_MARKS: Final = (
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
-)
 
 Claims = Mapping[str, Mapping[str, Any]]
 """Manifests of claims, by the names the pipeline gives them."""
@@ -44,26 +40,6 @@ def run_claims(
         if (name := name_of(body)) in mounted:
             found[name] = {**body, "spec": {"storageClassName": default, **read_map(body.get("spec"), "spec")}}
     return found
-
-
-def default_class(classes: Iterable[Mapping[str, Any]]) -> str | None:
-    """The storage class that a claim without one gets: the newest that is marked, and of equals the first by name."""
-    marked = [body for body in classes if is_default(body)]
-    newest = max((_created_at(body) for body in marked), default="")
-    return min((name_of(body) for body in marked if _created_at(body) == newest), default=None)
-
-
-def is_default(body: Mapping[str, Any]) -> bool:
-    annotations = read_map(read_map(body.get("metadata"), "metadata").get("annotations"), "metadata.annotations")
-    return any(annotations.get(mark) == "true" for mark in DEFAULT_MARKS)
-
-
-def name_of(body: Mapping[str, Any]) -> str:
-    return str(read_map(body.get("metadata"), "metadata").get("name") or "")
-
-
-def _created_at(body: Mapping[str, Any]) -> str:
-    return str(read_map(body.get("metadata"), "metadata").get("creationTimestamp") or "")
 
 
 def charges_of_claims(claims: Claims) -> Usage:

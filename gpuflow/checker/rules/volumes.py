@@ -12,16 +12,9 @@ from typing import Any, Final
 from gpuflow.checker.nodes.storage import Claim, Storage
 from gpuflow.checker.pipeline.nodes.mounted_claims import NO_VOLUMES
 from gpuflow.checker.question import Question, check_rule
-from gpuflow.checker.quota.claims import (
-    charges_of_claims,
-    counts_claims,
-    default_class,
-    is_default,
-    name_of,
-    run_claims,
-    where_of_claims,
-)
+from gpuflow.checker.quota.claims import charges_of_claims, counts_claims, run_claims, where_of_claims
 from gpuflow.core.errors import Finding, Problem, Where, did_you_mean
+from gpuflow.kubernetes.admission.classes import default_class, is_default, name_of
 from gpuflow.kubernetes.admission.field_errors import join_clauses, sentences
 from gpuflow.kubernetes.admission.limit_range import broken_claim_bounds, read_limit_range
 from gpuflow.kubernetes.admission.usage import claims_of_pod

@@ -1,4 +1,4 @@
-"""PriorityClass and RuntimeClass: what a name in the pod stands for.
+"""PriorityClass and RuntimeClass: what a name in the pod stands for; the StorageClass that a claim without one gets.
 
 Mirrors k8s.io/kubernetes/plugin/pkg/admission/priority.Plugin.Admit and
 plugin/pkg/admission/runtimeclass.RuntimeClass.Admit, Kubernetes v1.36.3.
@@ -7,11 +7,16 @@ plugin/pkg/admission/runtimeclass.RuntimeClass.Admit, Kubernetes v1.36.3.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from gpuflow.kubernetes.admission.field_errors import quote_as_go
 from gpuflow.kubernetes.admission.pod import Body, Pod, read_integer, read_object, read_stored_list, read_text
 from gpuflow.kubernetes.resources import ResourceList, read_map, read_maps
+
+DEFAULT_MARKS: Final = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
 
 
 class AdmissionRefusal(Exception):
@@ -181,3 +186,23 @@ def _find(classes: Iterable[Body | Class], name: str, kind: str) -> Body | Class
 def _name(manifest: Body, kind: str) -> str:
     metadata = read_map(read_object(manifest, kind).get("metadata"), f"{kind} metadata")
     return read_text(metadata, "name", f"{kind} metadata") or ""
+
+
+def default_class(classes: Iterable[Mapping[str, Any]]) -> str | None:
+    """The storage class that a claim without one gets: the newest that is marked, and of equals the first by name."""
+    marked = [body for body in classes if is_default(body)]
+    newest = max((_created_at(body) for body in marked), default="")
+    return min((name_of(body) for body in marked if _created_at(body) == newest), default=None)
+
+
+def is_default(body: Mapping[str, Any]) -> bool:
+    annotations = read_map(read_map(body.get("metadata"), "metadata").get("annotations"), "metadata.annotations")
+    return any(annotations.get(mark) == "true" for mark in DEFAULT_MARKS)
+
+
+def name_of(body: Mapping[str, Any]) -> str:
+    return str(read_map(body.get("metadata"), "metadata").get("name") or "")
+
+
+def _created_at(body: Mapping[str, Any]) -> str:
+    return str(read_map(body.get("metadata"), "metadata").get("creationTimestamp") or "")

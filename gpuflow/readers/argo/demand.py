@@ -86,6 +86,9 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
         refusal = Finding("GF711", f"{document.kind} {document.name}: {text}", workflow.where("entrypoint"), hint)
         return _demand(workflow, options, (), Dag({}), refusals=(refusal,))
     scope, found = global_scope(workflow, library, options.params), WalkResult()
+    for index, name in workflow.repeated_names:
+        text = f"{document.kind} {document.name}: templates[{index}].name '{name}' is not unique"
+        found.refuse("GF713", text, workflow.where("templates", index), "rename one of them")
     claims = {claim.volume: claim for claim in _claims(workflow, scope, found)}
     parts = engine_of(options.site, options.engine)
     walk = Walk(workflow, library, scope, PodMaker(workflow, parts, claims), options, found)

@@ -69,10 +69,7 @@ def _finding(
         "GF818": f"is {shown}, and takes {fault.takes}",
     }[fault.code]
     is_unknown = fault.code == _UNKNOWN
-    if maybe:
-        effect = _MAYBE_LOST if is_unknown else _MAYBE_REFUSED
-    else:
-        effect = _LOST if is_unknown else _REFUSED
+    effect = (_MAYBE_LOST, _MAYBE_REFUSED, _LOST, _REFUSED)[2 * (not maybe) + (not is_unknown)]
     says = f'strict decoding error: unknown field "{place}"' if effect == _LOST else None
     if within:
         effect = "it has no effect" if fault.code == _UNKNOWN and within[-1] == PATCH else "the object is refused"

@@ -65,7 +65,9 @@ def _managed_elsewhere(thing: Object) -> Demand | None:
 
     Mirrors managedByExternalController of the JobSet controller (v0.12.0) and syncJob of the Job controller (v1.36.3).
     """
-    for part in filter(None, (thing.root.at(*path) for path in MANAGED)):
+    jobs = thing.root.at("spec", "replicatedJobs")
+    inner = (each.at("template", "spec") for each in (jobs.items() if jobs is not None else ()))
+    for part in filter(None, (*(thing.root.at(*path) for path in MANAGED), *inner)):
         if (other := part.text("managedBy")) is not None and other not in OWN_CONTROLLERS:
             at = part.need("managedBy")
             because = f"{at.name} is {other}, and only that controller makes pods of it"

@@ -156,14 +156,15 @@ def test_the_definition_of_the_cluster_counts_before_ours(tmp_path: Path) -> Non
     assert any("is no field of the cluster's JobSet" in x.message for x in other)
 
 
-def test_what_everybody_refuses_is_never_and_what_is_lost_is_judged_without_it(tmp_path: Path) -> None:
+def test_what_the_api_server_refuses_is_never_and_what_depends_on_the_crds_is_unknown(tmp_path: Path) -> None:
+    assert check(tmp_path, JOB % ("", "", "")).verdict != "never"
     assert check(tmp_path, JOB % ("manualSelector: soon", "", "")).verdict == "never"
-    lost = check(tmp_path, JOB % ("paralellism: 4", "", ""))
-    assert lost.verdict == check(tmp_path, JOB % ("", "", "")).verdict != "never"
-    assert lost.fails({"never"}), "kubectl refuses it, whatever the verdict"
-    assert (
-        check(tmp_path, TASK % ("templateDefaults: {retryStrategy: {retryPolicy: Often}}", "", "")).verdict != "never"
-    )
+    stray = check(tmp_path, JOB % ("paralellism: 4", "", ""))
+    assert stray.verdict == "never" and 'unknown field "spec.paralellism"' in str(stray.findings[0].kubernetes)
+    lost = check(tmp_path, TASK % ("", "paralellism: 4", ""))
+    assert lost.verdict == "unknown" and lost.fails({"never"}), "the check fails, whatever the verdict"
+    maybe = check(tmp_path, TASK % ("templateDefaults: {retryStrategy: {retryPolicy: Often}}", "", ""))
+    assert maybe.verdict == "unknown"
 
 
 def test_a_silenced_field_fails_no_check(tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ def test_a_silenced_field_fails_no_check(tmp_path: Path) -> None:
 
 def test_objects_that_start_nothing_are_looked_at_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run = Gpuflow(capsys)
-    (tmp_path / "all.yaml").write_text(f"{JOB % ('', '', '')}---\napiVersion: v1\nkind: ConfigMap\ndatas: {{}}\n")
+    (tmp_path / "all.yaml").write_text(f"{JOB % ('', '', '')}---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndatas: {{}}\n")
     (tmp_path / "cluster.yaml").write_text(RECORD)
     words = ("--cluster", tmp_path / "cluster.yaml", "--namespace", "team-a", "--fail-on", "never")
     answer = run("check", tmp_path / "all.yaml", *words, "--format", "json")
