@@ -130,7 +130,8 @@ webhooks:
 HOOKS = {
     "asked about every new pod": (("x", "{}", "", "CREATE", "pods"), "unknown"),
     "asked about everything": (("x", "{}", "*", "'*'", "*/*"), "unknown"),
-    "asked about changed pods": (("x", "{}", "", "UPDATE", "pods"), "always"),
+    "asked about changed pods": (("x", "{}", "", "UPDATE", "pods"), "unknown"),
+    "asked about deleted pods": (("x", "{}", "", "DELETE", "pods"), "always"),
     "asked about jobs": (("x", "{}", "batch", "CREATE", "jobs"), "always"),
     "asked about this namespace": (("x", "{matchLabels: {team: nlp}}", "", "CREATE", "pods"), "unknown"),
     "asked about another namespace": (("x", "{matchLabels: {team: cv}}", "", "CREATE", "pods"), "always"),

@@ -198,14 +198,13 @@ class _Policies:
 
 
 def _means(rule: Mapping[str, Any], group: str, resource: str) -> bool:
-    """Whether a rule is about such objects when they are created, or when their controllers write to them, which they
-    do to all but pods before anything runs. All that a pipeline makes is in a namespace.
+    """Whether a rule is about such objects when they are created, or when their controllers write to them: one that
+    cannot end a Job's pods never ends the Job. All that a pipeline makes is in a namespace.
 
     Mirrors k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules.Matcher, Kubernetes v1.36.3.
     """
     resources = {"*", "*/*", resource, f"{resource}/*"}
-    operations = {"*", "CREATE"} if resource == "pods" else {"*", "CREATE", "UPDATE"}
-    wanted = (("operations", operations), ("apiGroups", {"*", group}), ("resources", resources))
+    wanted = (("operations", {"*", "CREATE", "UPDATE"}), ("apiGroups", {"*", group}), ("resources", resources))
     named = [(read_texts(rule.get(field), field), words) for field, words in wanted]
     if not all(names for names, _ in named):
         raise ValueError("a rule names operations, groups and resources")

@@ -186,7 +186,11 @@ def _surge_problem(subject: Subject, count: int, more: int, what: str, at: Part)
             f"{count + more} at the same time",
             at.key_where,
             "leave room for them"
-            + (", or set strategy: {rollingUpdate: {maxSurge: 0}}" if subject.kind == "Deployment" else ""),
+            + (
+                ", or set strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"
+                if subject.kind == "Deployment"
+                else ""
+            ),
         )
 
 

@@ -52,8 +52,18 @@ def mpi_job(thing: Object) -> Demand | PassiveObject:
     """A launcher and its workers. A launcher that waits for the workers still runs beside them."""
     thing.spec.flag("runLauncherAsWorker")
     thing.spec.text("launcherCreationPolicy", "AtStartup", ("AtStartup", "WaitForWorkersReady"))
+    thing.spec.count("slotsPerWorker", 1)
     thing.spec.need("mpiReplicaSpecs", "Launcher")
-    return _demand_of_replicas(thing, {"Worker": 0})
+    found = _demand_of_replicas(thing, {"Worker": 0})
+    other = thing.library.find("Service", thing.name)
+    if other is None or isinstance(found, PassiveObject):
+        return found
+    because = (
+        f"Service {thing.name} of the files has the name of the Service that the MPI operator makes of {thing.name}"
+    )
+    return replace(
+        found, unseen=(*found.unseen, UnseenPart(thing.name, because, other.where(), hint="rename one of them"))
+    )
 
 
 def _demand_of_replicas(thing: Object, defaults: dict[str, int]) -> Demand | PassiveObject:

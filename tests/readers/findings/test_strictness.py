@@ -174,7 +174,9 @@ def test_a_silenced_field_fails_no_check(tmp_path: Path) -> None:
 
 def test_objects_that_start_nothing_are_looked_at_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run = Gpuflow(capsys)
-    (tmp_path / "all.yaml").write_text(f"{JOB % ('', '', '')}---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndatas: {{}}\n")
+    (tmp_path / "all.yaml").write_text(
+        f"{JOB % ('', '', '')}---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndatas: {{}}\n"
+    )
     (tmp_path / "cluster.yaml").write_text(RECORD)
     words = ("--cluster", tmp_path / "cluster.yaml", "--namespace", "team-a", "--fail-on", "never")
     answer = run("check", tmp_path / "all.yaml", *words, "--format", "json")
