@@ -179,18 +179,16 @@ def update_surges(subject: Subject) -> Iterator[Problem]:
             yield from _surge_problem(subject, 1, 1, "Ray clusters", upgrade or root.need("spec"))
 
 
+NO_SURGE = ", or set strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"
+
+
 def _surge_problem(subject: Subject, count: int, more: int, what: str, at: Part) -> Iterator[Problem]:
     if more:
         yield Problem(
             f"{subject.title}: the peak is that of the first start, with {count} of its {what}; an update runs up to "
             f"{count + more} at the same time",
             at.key_where,
-            "leave room for them"
-            + (
-                ", or set strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"
-                if subject.kind == "Deployment"
-                else ""
-            ),
+            "leave room for them" + (NO_SURGE if subject.kind == "Deployment" else ""),
         )
 
 

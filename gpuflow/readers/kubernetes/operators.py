@@ -58,12 +58,9 @@ def mpi_job(thing: Object) -> Demand | PassiveObject:
     other = thing.library.find("Service", thing.name)
     if other is None or isinstance(found, PassiveObject):
         return found
-    because = (
-        f"Service {thing.name} of the files has the name of the Service that the MPI operator makes of {thing.name}"
-    )
-    return replace(
-        found, unseen=(*found.unseen, UnseenPart(thing.name, because, other.where(), hint="rename one of them"))
-    )
+    because = f"Service {thing.name} of the files has the name of the Service that the MPI operator makes of it"
+    clash = UnseenPart(thing.name, because, other.where(), hint="rename one of them")
+    return replace(found, unseen=(*found.unseen, clash))
 
 
 def _demand_of_replicas(thing: Object, defaults: dict[str, int]) -> Demand | PassiveObject:
