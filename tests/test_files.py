@@ -393,6 +393,7 @@ OWN = {
     "airflow/functions.py": "the program that comes with gpuflow and is written into the pod",
     "targets/airflow/standalone.py": "functions that come with gpuflow and are written into the DAG",
     "spec/loading.py": "runs a Python pipeline after reading it by the door",
+    "formats/schemas.py": "reads the schemas that come with gpuflow",
     "core/alert.py": "opens web addresses, and no files",
     "targets/kubeflow/exit_steps.py": "the program that comes with gpuflow and is written into the pipeline",
     "targets/kubeflow/ask_argo.py": "runs in a container of the run: the pod's own token, and the file for its answer",

@@ -26,7 +26,7 @@ from gpuflow.checker.snapshot.missing_kinds import assumed_kinds, needed_kinds
 from gpuflow.checker.snapshot.prepared import NamespacePart, PreparedCluster, prepare_cluster
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.model import with_entry
-from gpuflow.core.errors import Finding, Severity, Where, fail, list_names, warning
+from gpuflow.core.errors import Finding, Severity, Where, fail, join_names, list_names, warning
 from gpuflow.core.work_budget import work_limit
 from gpuflow.demands import Demand
 from gpuflow.demands.model import LaterAttempts, Pod, SizeRange, sizes_of, split_mixed_steps
@@ -314,6 +314,42 @@ def _later_finding(world: World, first: Outcome, later: LaterAttempts, outcome: 
     )
 
 
+LIMITS: Final = ("LimitRange", "ResourceQuota")
+
+
+def limits_behind(world: World, judge: Judge) -> Outcome:
+    """What a limit refuses that stands behind the workload in its file: `kubectl apply` makes the workload first, and
+    its pods may be there before the limit. Helm and Argo CD make limits first."""
+    whole, demand, cluster = judge(world), world.demand, world.cluster
+    if whole.verdict != "never" or not cluster.given or not demand.steps:
+        return whole
+    start = demand.where(demand.steps[0].name)
+    behind = [
+        each
+        for each in cluster.objects
+        if each.kind in LIMITS and each.is_new and each.in_namespace(world.namespace)
+        if each.where.file == start.file and (each.where.line or 0) > (start.line or 0)
+    ]
+    before = replace(cluster, objects=tuple(each for each in cluster.objects if each not in behind))
+    if not behind or judge(world.without_advice(ready=world.ready.with_cluster(before))).verdict == "never":
+        return whole
+    named = join_names([f"{each.kind} {each.name}" for each in behind])
+    text = f"{demand.kind} {demand.name} stands before {named}: kubectl apply may let its first pods in before that"
+    finding = warning("GF802", text, behind[0].where, "move it before the workload, or see why it refuses the pods")
+    return merge_outcomes([replace(whole, verdict="unknown"), outcome_of([finding], "unknown")])
+
+
+def nodes_of_daemons(world: World, judge: Judge) -> Outcome:
+    """A DaemonSet has a pod on each node that its pods may go to. That there is none refuses nothing."""
+    whole = judge(world)
+    refusing = {each.code for each in whole.findings if each.severity == "error"}
+    if world.demand.kind != "DaemonSet" or whole.verdict != "never" or refusing != {"GF506"}:
+        return whole
+    text = f"DaemonSet {world.demand.name}: as long as none of its pods may go to a node, it has no pods"
+    finding = warning("GF506", text, world.demand.where(world.demand.steps[0].name))
+    return merge_outcomes([replace(whole, verdict="unknown"), outcome_of([finding], "unknown")])
+
+
 def other_sizes(world: World, judge: Judge) -> Outcome:
     """What a controller decides that may run fewer or more pods than the demand says: *always* only if the most of them
     always have room, *never* only if the fewest never have."""
@@ -350,6 +386,8 @@ def _size_of(world: World) -> SizeRange | None:
 
 
 READINGS: Final[tuple[Reading, ...]] = (
+    limits_behind,
+    nodes_of_daemons,
     other_sizes,
     overlapping_runs,
     changing_quotas,

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from gpuflow.cli.folders import given_files
 from gpuflow.cli.inputs import load_pipeline, params_given, python_is_allowed, with_params
 from gpuflow.cli.terminal import print_text, progress, show_findings
-from gpuflow.cluster.overlay import is_counted
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail, join_names
 from gpuflow.core.printable import line
 from gpuflow.demands import Demand
@@ -90,8 +89,12 @@ class Sources:
         if not found:
             raise GpuflowError([each.finding() for each in passive] or [Finding("GF702", "nothing is named")])
         for is_known, why in ((True, "they start nothing by themselves"), (False, "gpuflow does not know their pods")):
-            unused = [each.document for each in passive if each.is_known == is_known]
-            if left := [each for each in unused if not (with_cluster and is_counted(each.kind, each.group))]:
+            left = [each.document for each in passive if each.is_known == is_known]
+            if left and with_cluster:
+                from gpuflow.cluster.overlay import is_counted  # most checks bring nothing
+
+                left = [each for each in left if not is_counted(each.kind, each.group)]
+            if left:
                 names = join_names([line(f"{each.kind or 'document'} {each.name}") for each in left], MAX_SHOWN)
                 print_text(f"not counted, because {why}: {names}\n", sys.stderr)
         return found

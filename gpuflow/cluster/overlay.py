@@ -64,11 +64,11 @@ def lay_over(cluster: Cluster, files: Iterable[Manifest], home: str) -> Cluster:
     there = [(item, last.pop(item.key, None)) for item in cluster.objects]
     objects = [item if over is None else _with_usage(_object_after_apply(over, item), cluster) for item, over in there]
     classes = [each.body for each in (*cluster.of("StorageClass"), *last.values()) if each.kind == "StorageClass"]
-    new = (replace(each, body=_created(each, classes), is_new=True) for each in last.values())
+    new = (replace(each, body=_object_as_stored(each, classes), is_new=True) for each in last.values())
     return replace(cluster, objects=(*objects, *(_with_usage(each, cluster) for each in new)), given=given)
 
 
-def _created(item: Manifest, classes: Collection[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _object_as_stored(item: Manifest, classes: Collection[Mapping[str, Any]]) -> Mapping[str, Any]:
     """An object as it is stored: without a status, and a claim that names no storage class with the default one."""
     body, spec = with_entry(item.body, "status", None), item.body.get("spec")
     if (

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuflow.cluster import Manifest
-from gpuflow.cluster.overlay import is_counted, objects_of
 from gpuflow.core.errors import Finding, Where, fail
 from gpuflow.demands.model import Demand, StepDemand, usage_beyond
 from gpuflow.engines import NO_ENGINE
@@ -174,7 +173,12 @@ def foreign_in(
 
 def objects_brought_by(documents: Iterable[Document]) -> tuple[Manifest, ...]:
     """What of the documents counts as part of the cluster while the others are checked."""
-    return objects_of((each.tree, each.file) for each in documents if is_counted(each.kind, each.group))
+    given = tuple(documents)
+    if not given:
+        return ()
+    from gpuflow.cluster.overlay import is_counted, objects_of  # most checks bring nothing
+
+    return objects_of((each.tree, each.file) for each in given if is_counted(each.kind, each.group))
 
 
 def _passive_object(document: Document) -> PassiveObject:

@@ -1,6 +1,6 @@
 """What controllers do beside what an object asks for: whole documents of other tools, and what is said of each.
 
-Tests gpuflow/checker/rules/controllers.py.
+Tests gpuflow/checker/rules/deadlocks.py.
 """
 
 from __future__ import annotations

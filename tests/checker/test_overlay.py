@@ -22,6 +22,7 @@ import gpuflow
 from gpuflow.checker.report import Report
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.cluster import cluster_of
+from gpuflow.cluster.overlay import lay_over, objects_of
 from gpuflow.core.codes import CODES
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.quantity import Quantity
@@ -389,7 +390,7 @@ def test_a_pod_before_what_it_names_is_told_and_a_job_is_not(command: Gpuflow, f
     late = [(each["code"], each["where"]["line"]) for each in data["findings"] if each["code"] == "GF800"]
     lines = Path("late.yaml").read_text().splitlines()
     assert late == [("GF800", lines.index("kind: ServiceAccount")), ("GF800", lines.index("kind: PriorityClass"))]
-    assert data["verdict"] == "always"
+    assert data["verdict"] == "unknown"
     write(folder / "early.yaml", ACCOUNT, HIGH, pod)
     write(folder / "job.yaml", job(serviceAccountName="sa"), ACCOUNT)
     for name in ("early.yaml", "job.yaml"):
@@ -505,3 +506,26 @@ def test_an_object_without_a_namespace_is_where_the_documents_without_one_are(co
     )
     answer = command("check", "mine.yaml", "other.yaml", "--cluster", "cluster", "--site", site, "--format", "json")
     assert [each["verdict"] for each in answer.data] == ["always", "never"], answer.err
+
+
+LIMIT = item("LimitRange", "own", spec={"limits": [{"type": "Container", "max": {"cpu": "1"}}]})
+
+
+def test_a_limit_behind_the_workload_may_come_too_late(command: Gpuflow, folder: Path) -> None:
+    big = job(containers=[{"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}}])
+    write(folder / "behind.yaml", big, LIMIT)
+    behind = command("check", "behind.yaml", *CHECK, "--format", "json").data
+    assert behind["verdict"] == "unknown" and "GF802" in {each["code"] for each in behind["findings"]}
+    write(folder / "before.yaml", LIMIT, big)
+    before = command("check", "before.yaml", *CHECK, "--format", "json").data
+    assert before["verdict"] == "never" and "GF802" not in {each["code"] for each in before["findings"]}
+
+
+def test_a_claim_of_the_files_gets_the_default_storage_class(command: Gpuflow, folder: Path) -> None:
+    marks = {"storageclass.kubernetes.io/is-default-class": "true"}
+    fast = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "x.example.com"}
+    fast["metadata"] = {"name": "fast", "annotations": marks}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    cluster = lay_over(cluster_of([fast]), objects_of([(item("PersistentVolumeClaim", "data", spec=spec), "f")]), "ns")
+    (claim,) = cluster.of("PersistentVolumeClaim")
+    assert claim.body["spec"]["storageClassName"] == "fast"

@@ -9,7 +9,7 @@ from typing import Final
 from gpuflow.checker.pipeline.queues.setup import read_setup
 from gpuflow.checker.question import CheckRule, Question, check_rule
 from gpuflow.checker.report import Outcome, worst_verdict
-from gpuflow.checker.rules import controllers, deadlocks, pods, quotas, snapshot, volumes
+from gpuflow.checker.rules import deadlocks, pods, quotas, snapshot, volumes
 from gpuflow.checker.snapshot.missing_kinds import has_default_queue
 from gpuflow.core.errors import Finding
 
@@ -105,7 +105,7 @@ RULES: Final[tuple[CheckRule, ...]] = (
     volumes.refused_ephemeral_volumes, volumes.unfilled_claims, volumes.missing_claims, volumes.unknown_classes,
     volumes.unusable_claims, volumes.small_claims, pods.limit_range_gpus, quotas.ineffective_keys, quotas.quota_lines,
     quotas.unknown_usage, quotas.claimed_devices, quotas.default_priority, placement, document_warnings,
-    controllers.waits, controllers.open_questions, controllers.kept_beside, controllers.served_queue, pods.unseen_parts,
+    deadlocks.waits, deadlocks.open_questions, deadlocks.kept_beside, deadlocks.served_queue, pods.unseen_parts,
     pods.mig_slices, pods.refused_driver, deadlocks.gangs_above_quota, deadlocks.gang_deadlocks,
     deadlocks.waiting_counts_in_quota, pods.best_effort, pods.small_containers, pods.created_objects,
     deadlocks.deadline_counts_waiting, quotas.assumed_quotas, snapshot.cohort_cycles, snapshot.assumptions,

@@ -87,7 +87,7 @@ NAMED_BY_PODS: Final = {
 """The kinds without which a pod is not even created."""
 
 
-@check_rule("GF800")
+@check_rule("GF800", verdict="unknown")
 def objects_behind_their_users(q: Question) -> Iterator[Problem]:
     """What stands behind a workload in its file, and without which `kubectl apply` cannot create it.
 

@@ -15,7 +15,6 @@ from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
 from gpuflow.checker.snapshot.missing_kinds import VOLUMES as VOLUME_KINDS
 from gpuflow.checker.snapshot.validation import validate
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.cluster.overlay import lay_over
 from gpuflow.core.errors import Finding, GpuflowError, Where
 from gpuflow.demands import Demand
 
@@ -38,7 +37,11 @@ class PreparedCluster:
     ) -> None:
         self._given, self._default, self._read, self.files = cluster, default, read, files
         self._filled = cluster.with_default_namespace(default or namespace)
-        self._whole = lay_over(self._filled, files, default or namespace) if files else self._filled
+        self._whole = self._filled
+        if files:
+            from gpuflow.cluster.overlay import lay_over  # most checks bring nothing
+
+            self._whole = lay_over(self._filled, files, default or namespace)
         self.cluster = self._whole.seen_from(namespace)
         self.namespace = namespace
         self._valid = validate(self.cluster)

@@ -192,7 +192,7 @@ def _selector_faults(
     )
 
 
-def _job(spec: Body, name: str) -> Faults:
+def job_faults(spec: Body, name: str) -> Faults:
     """Mirrors generateSelector, ValidateJob, ValidateJobSpec and validateGeneratedSelector."""
     generated = None
     if not read_flag(spec, "manualSelector", "spec"):
@@ -537,7 +537,7 @@ def _number_of(value: int | str) -> int:
 KINDS: Final[
     Mapping[tuple[str, str], tuple[Callable[[str], tuple[str, ...]], Callable[[Body, str], Faults] | None]]
 ] = {
-    ("Job", "batch"): (dns_subdomain_faults, _job),
+    ("Job", "batch"): (dns_subdomain_faults, job_faults),
     ("CronJob", "batch"): (dns_subdomain_faults, _cron_job),
     ("Deployment", "apps"): (dns_subdomain_faults, _deployment),
     ("ReplicaSet", "apps"): (dns_subdomain_faults, _replica_set),

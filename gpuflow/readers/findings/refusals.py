@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from gpuflow.core.errors import Finding
 from gpuflow.formats.documents import DAG, KFP, Document
-from gpuflow.formats.nodes import mapping, maps
+from gpuflow.formats.nodes import mapping, maps, text_of
 from gpuflow.kubernetes.admission.field_errors import FieldError
-from gpuflow.kubernetes.admission.objects import job_spec_faults, object_faults
+from gpuflow.kubernetes.admission.objects import job_faults, object_faults
 from gpuflow.kubernetes.resources import BadField
 
 SERVERS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")
@@ -57,7 +58,11 @@ def _jobs_of(document: Document) -> Iterator[FieldError]:
         pod = {"restartPolicy": "OnFailure", **mapping(template.get("spec"))}
         numbers = {} if job.get("completions") or job.get("parallelism") else {"completions": 1}
         defaulted = {"completionMode": "Indexed", **numbers, **job, "template": {**template, "spec": pod}}
-        yield from job_spec_faults(defaulted, where)
+        count = each.get("replicas")
+        last = max(count - 1, 0) if isinstance(count, int) else 0
+        for fault in job_faults(defaulted, f"{document.name}-{text_of(each.get('name'))}-{last}"):
+            inner = fault.field.removeprefix("spec")
+            yield fault if inner == fault.field else replace(fault, field=f"{where}{inner}")
 
 
 def clause_finding(code: str, who: str, document: Document, fault: FieldError) -> Finding:

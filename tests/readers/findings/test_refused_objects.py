@@ -154,9 +154,9 @@ def test_a_refusal_stands_at_its_field_with_the_way_out(capsys: pytest.CaptureFi
 
 
 def test_a_value_of_the_wrong_type_is_one_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    found = report(capsys, tmp_path, job("managedBy: 5, "))
+    found = report(capsys, tmp_path, job("podReplacementPolicy: 5, "))
     said = [each["message"] for each in found["findings"] if each["code"] == "GF820"]
-    assert said == ["the API server cannot read Job fit: spec.managedBy: must be a string, not 5"]
+    assert said == ["the API server cannot read Job fit: spec.podReplacementPolicy: must be a string, not 5"]
 
 
 KUEUE = """---
@@ -250,3 +250,44 @@ def test_what_kueue_takes_or_does_not_see(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, configured: str
 ) -> None:
     assert refused(report(capsys, tmp_path, text, WHOLE.removeprefix("---\n") + KUEUE + configured)) == []
+
+
+def test_the_names_of_jobs_that_a_job_set_makes_are_judged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pods = "template: {spec: {restartPolicy: Never, containers: [{name: a, image: b}]}}"
+    text = "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: %s}\nspec:\n  replicatedJobs:\n"
+    text += f"  - {{name: workers, replicas: 2, template: {{spec: {{{pods}}}}}}}\n"
+    assert report(capsys, tmp_path, text % ("b" * 40))["verdict"] != "never"
+    found = report(capsys, tmp_path, text % ("b" * 53))
+    assert found["verdict"] == "never"
+    assert any(code == "GF821" and "will not able to create pod" in said for code, said in refused(found))
+
+
+def test_a_job_set_whose_jobs_another_controller_manages_is_unknown(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pods = "template: {spec: {restartPolicy: Never, containers: [{name: a, image: b}]}}"
+    text = "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: a}\nspec:\n  replicatedJobs:\n"
+    text += f"  - {{name: workers, template: {{spec: {{managedBy: example.com/other, {pods}}}}}}}\n"
+    found = report(capsys, tmp_path, text)
+    assert found["verdict"] == "unknown" and any("example.com/other" in each["message"] for each in found["findings"])
+
+
+def test_two_templates_of_one_name_never_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    one = "  - {name: work, container: {image: i}}\n"
+    text = "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: w}\nspec:\n  entrypoint: work\n"
+    found = report(capsys, tmp_path, f"{text}  templates:\n{one}{one}")
+    (said,) = (each for each in found["findings"] if each["code"] == "GF713")
+    assert found["verdict"] == "never" and "templates[1].name 'work' is not unique" in said["message"]
+
+
+def test_an_mpi_job_has_no_fewer_than_no_slots(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    role = "{replicas: 1, template: {spec: {containers: [{name: a, image: b}]}}}"
+    text = "apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata: {name: m}\nspec:\n  slotsPerWorker: %d\n"
+    text += f"  mpiReplicaSpecs: {{Launcher: {role}, Worker: {role}}}\n"
+    assert report(capsys, tmp_path, text % 1)["verdict"] != "never"
+    (tmp_path / "theirs.yaml").write_text(text % -1)
+    words = ["--cluster", str(tmp_path / "cluster.yaml"), "--namespace", "team"]
+    assert main(["check", str(tmp_path / "theirs.yaml"), *words]) == 2
+    assert "GF736 MPIJob m: spec.slotsPerWorker" in capsys.readouterr().err
+    other = "---\napiVersion: v1\nkind: Service\nmetadata: {name: m}\nspec: {clusterIP: None}\n"
+    assert report(capsys, tmp_path, text % 1 + other)["verdict"] == "unknown"
