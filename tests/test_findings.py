@@ -1,4 +1,7 @@
-"""The pages of findings name tests that exist, in the files that they say, and each finding once."""
+"""The pages of findings name tests that exist, in the files that they say, and each finding once.
+
+A row that is open may have no test.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DESIGN = ROOT / "docs" / "design"
 LETTERS = {"A": 9, "B": 3, "C": 3, "D": 3, "E": 10, "F": 1, "G": 4}
 """The letters of the findings on the checker, and how many each has."""
+THIRD = {"H": 5, "M": 8, "L": 14, "V": 8, "S": 5, "G": 14, "K": 8, "A": 6}
 PAGES = {
     "security-findings": [f"S{number}" for number in range(1, 20)],
     "retries-findings": [f"R{number}" for number in range(1, 11)],
@@ -21,6 +25,9 @@ PAGES = {
         *(f"N{number}" for number in (*range(1, 12), 13)),
         *(f"R{number}" for number in (*range(1, 9), 11, 12)),
         *("A1", "A2", "C2", "C3", "C4", "C5", "C7", "G1", "G3", "K0", "L1", "L2", "L3", "L4", "L5", "T11"),
+    ],
+    "third-review": [
+        *(f"{letter}{number}" for letter, last in THIRD.items() for number in range(1, last + 1)),
     ],
     "checker-findings": [
         *(f"{letter}{number}" for letter, last in LETTERS.items() for number in range(1, last + 1)),
@@ -40,7 +47,8 @@ def test_every_test_that_the_table_names_is_in_the_file_that_it_names(page: str)
     for row in rows:
         told = row.split("|")[4]
         named = re.findall(NAMED, told)
-        assert named, row
+        is_open = row.split("|")[3].lstrip().startswith("open")
+        assert named or (is_open and told.strip() == "–"), row
         for file, tests in named:
             for test in tests.split(", "):
                 assert f"def test_{test}(" in files[file], f"{file}: {test}"

@@ -284,3 +284,15 @@ def test_what_is_not_counted_of_a_dag_is_said_before_the_rest_and_task_by_task()
         ("GF753", "note", 3),
         ("GF755", "note", 4),
     ]
+
+
+def test_the_advice_about_an_update_leaves_nothing_to_say() -> None:
+    """That the API server takes it is in test_refused_objects.py."""
+
+    def said(strategy: str) -> dict[str, str | None]:
+        text = SAMPLES["deployment"].text.replace("  template:", f"  strategy: {strategy}\n  template:")
+        return {each.code: each.hint for each in findings(text)}
+
+    advice = "{rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"
+    assert f"set strategy: {advice}" in (said("{rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}")["GF773"] or "")
+    assert "GF773" not in said(advice)

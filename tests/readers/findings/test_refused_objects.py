@@ -111,6 +111,9 @@ RIGHT = {
     "generated name": job("", metadata="generateName: fit-"),
     "every hour": cron("schedule: '@every 1h30m', timeZone: Europe/Berlin"),
     "deployment": server("Deployment", f"{SELECTOR}, strategy: {{rollingUpdate: {{maxSurge: 0}}}}"),
+    "update without surge": server(
+        "Deployment", f"{SELECTOR}, strategy: {{rollingUpdate: {{maxSurge: 0, maxUnavailable: 1}}}}"
+    ),
     "stateful set": server("StatefulSet", f"{SELECTOR}, serviceName: db"),
     "daemon set": server("DaemonSet"),
 }
