@@ -346,7 +346,8 @@ def nodes_of_daemons(world: World, judge: Judge) -> Outcome:
     if world.demand.kind != "DaemonSet" or whole.verdict != "never" or refusing != {"GF506"}:
         return whole
     text = f"DaemonSet {world.demand.name}: as long as none of its pods may go to a node, it has no pods"
-    finding = warning("GF506", text, world.demand.where(world.demand.steps[0].name))
+    where = world.demand.where(world.demand.steps[0].name)
+    finding = warning("GF803", text, where, "does its node selector have a slip?")
     return merge_outcomes([replace(whole, verdict="unknown"), outcome_of([finding], "unknown")])
 
 

@@ -389,3 +389,21 @@ def test_what_controllers_decide_holds_side_by_side_too(tmp_path: Path) -> None:
     parts = [(each, 1, name) for each, name in zip(both, "ab", strict=True) if isinstance(each, Demand)]
     whole = combine_demands(parts)
     assert [each.code for each in whole.waits] == ["GF832"] and whole.beside == (("b.main.d", "b.main.s"),)
+
+
+def test_a_daemon_set_that_no_node_takes_is_not_refused(tmp_path: Path) -> None:
+    text = """apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: d}
+spec:
+  selector: {matchLabels: {app: d}}
+  template:
+    metadata: {labels: {app: d}}
+    spec: {nodeSelector: {pool: POOL}, containers: [{name: m, image: i, resources: {limits: {cpu: "1"}}}]}
+"""
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": {"pool": "a"}}}
+    node["status"] = {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10"}}
+    for pool, verdict in (("none", "unknown"), ("a", "unknown")):
+        found = asked(text.replace("POOL", pool), tmp_path, quota(8), node)
+        assert found.verdict == verdict
+        assert ("GF803" in {each.code for each in found.findings}) == (pool == "none")
