@@ -34,7 +34,12 @@ WELL_KNOWN: Final = {
 OPERATORS: Final = {
     "jobset.x-k8s.io": ("jobset-mutating-webhook-configuration", "jobset-validating-webhook-configuration"),
     "leaderworkerset.x-k8s.io": ("lws-mutating-webhook-configuration", "lws-validating-webhook-configuration"),
-    "trainer.kubeflow.org": ("defaulter.trainer.kubeflow.org", "validator.trainer.kubeflow.org"),
+    "trainer.kubeflow.org": (
+        "defaulter.trainer.kubeflow.org",
+        "validator.trainer.kubeflow.org",
+        "trainer-mutating-webhook-configuration",
+        "trainer-validating-webhook-configuration",
+    ),  # fmt: skip
     "kubeflow.org": ("validator.training-operator.kubeflow.org", "katib.kubeflow.org"),
     "batch.volcano.sh": ("volcano-admission-service-jobs-mutate", "volcano-admission-service-jobs-validate"),
     "scheduling.volcano.sh": tuple(f"volcano-admission-service-podgroups-{verb}" for verb in ("mutate", "validate")),
