@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -94,19 +94,25 @@ class Schema(NamedTuple):
                 if key in fields:
                     yield from self.faults(each, fields[key], (*path, key))
                 elif not node.get("open") and not (self.is_patch and key.startswith("$")):
-                    yield Fault("GF815", (*path, key), hint=self._meant(key, fields, path))
+                    yield Fault("GF815", (*path, key))
             for key in () if self.is_patch else node.get("required", ()):
                 if value.get(key) is None:
                     yield Fault("GF817", (*path, key))
 
-    def _meant(self, key: str, fields: Mapping[str, int], path: FieldPath) -> str | None:
-        """What was probably meant: a field spelled alike, or the same field at another level."""
+    def meant(self, unknown: FieldPath) -> str | None:
+        """What was probably meant by an unknown field: one spelled alike, or the same one at another level."""
+        path, key = unknown[:-1], str(unknown[-1])
+        *outer, (_, here) = [(path[:depth], at) for depth, at in enumerate(self._nodes_on(path))]
+        fields: Mapping[str, int] = self.nodes[here]["fields"]
         if nearest_word(key, fields):
             return did_you_mean(key, fields)
-        *outer, (_, here) = [(path[:depth], at) for depth, at in enumerate(self._nodes_on(path))]
-        for place, at in (*self._below(here, path), *reversed(outer), *self._below(self.root, ())):
-            if key in mapping(self.nodes[at]).get("fields", ()):
-                return f'"{key}" is a field of {path_text(place) or "the object itself"}'
+        above = [place for place, at in reversed(outer) if key in mapping(self.nodes[at]).get("fields", ())]
+        if self.nodes is load_shipped().nodes:
+            below, anywhere = ((start, _places_below(at).get(key)) for start, at in ((path, here), ((), self.root)))
+            above = [(*start, *found) for start, found in (below,) if found is not None] + above
+            above += [found for _, found in (anywhere,) if found is not None]
+        if above:
+            return f'"{key}" is a field of {path_text(above[0]) or "the object itself"}'
         return did_you_mean(key, fields)
 
     def _nodes_on(self, path: FieldPath) -> Iterator[int]:
@@ -117,19 +123,28 @@ class Schema(NamedTuple):
             at = node["list"] if "list" in node else node["map"] if "map" in node else node["fields"][part]
             yield at
 
-    def _below(self, at: int, path: FieldPath) -> Iterator[tuple[FieldPath, int]]:
-        """The places with fields below one, the nearest first."""
-        level = [(path, at)]
-        for _ in range(DEEPEST):
-            nodes = [(place, mapping(self.nodes[each])) for place, each in level]
-            level = [((*place, name), inner) for place, node in nodes for name, inner in node.get("fields", {}).items()]
-            level += [((*place, 0), node["list"]) for place, node in nodes if "list" in node]
-            yield from level
-
     def at(self, *path: str | int) -> Schema:
         """The schema of what stands at a place."""
         *_, last = self._nodes_on(path)
         return self._replace(root=last)
+
+
+@lru_cache(maxsize=64)
+def _places_below(at: int) -> dict[str, FieldPath]:
+    """By the names of fields, the nearest place below one of the shipped nodes that has such a field."""
+    nodes = load_shipped().nodes
+    found: dict[str, FieldPath] = {}
+    level: list[tuple[FieldPath, int]] = [((), at)]
+    for _ in range(DEEPEST):
+        inner: list[tuple[FieldPath, int]] = []
+        for place, node in ((place, mapping(nodes[each])) for place, each in level):
+            inner += [((*place, name), field) for name, field in node.get("fields", {}).items()]
+            inner += [((*place, 0), node["list"])] if "list" in node else []
+        for place, each in inner:
+            for name in mapping(nodes[each]).get("fields", ()):
+                found.setdefault(name, place)
+        level = inner
+    return found
 
 
 def path_text(path: FieldPath) -> str:

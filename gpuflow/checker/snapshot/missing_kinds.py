@@ -39,7 +39,7 @@ OPERATORS: Final = {
         "validator.trainer.kubeflow.org",
         "trainer-mutating-webhook-configuration",
         "trainer-validating-webhook-configuration",
-    ),  # fmt: skip
+    ),
     "kubeflow.org": ("validator.training-operator.kubeflow.org", "katib.kubeflow.org"),
     "batch.volcano.sh": ("volcano-admission-service-jobs-mutate", "volcano-admission-service-jobs-validate"),
     "scheduling.volcano.sh": tuple(f"volcano-admission-service-podgroups-{verb}" for verb in ("mutate", "validate")),

@@ -32,6 +32,8 @@ _MAYBE_LOST: Final = "Argo's full CRDs refuse the object; with its minimal ones 
 _REFUSED: Final = "Kubernetes refuses the object"
 _MAYBE_REFUSED: Final = "Argo's full CRDs refuse the object, its minimal ones do not"
 _TAG: Final = "gpuflow-tag"
+MOST_FAULTS: Final = 1_000
+"""So many faults of a document are said."""
 
 
 def strict_findings(document: Document, own: Iterable[Mapping[str, Any]] = ()) -> Iterator[Finding]:
@@ -47,7 +49,11 @@ def strict_findings(document: Document, own: Iterable[Mapping[str, Any]] = ()) -
             where = document.where("apiVersion")
             yield Finding("GF819", f"{text}, so that misspelled fields are not found", where, hint, "note")
         return
-    for fault in schema.faults(document.tree):
+    for number, fault in enumerate(schema.faults(document.tree)):
+        if number == MOST_FAULTS:
+            text = f"{document.kind} {document.name}: more than {MOST_FAULTS:,} fields are wrong; the rest is not said"
+            yield Finding(fault.code, text, document.where(), "is it a document of this kind?", "error")
+            return
         # Of these Argo's controller makes what it can, where its minimal CRDs let them pass.
         lax = fault.code in ("GF817", "GF818") or fault.takes == TYPES["int-or-string"]
         lax = lax or fault.code == _UNKNOWN
@@ -75,7 +81,8 @@ def _finding(
         effect = "it has no effect" if fault.code == _UNKNOWN and within[-1] == PATCH else "the object is refused"
         place, says = f"{path_text(within)}: {place}", None
     text = f"{document.kind} {document.name}: {place} {what}: {effect}"
-    return Finding(fault.code, text, where, fault.hint, "warning" if maybe and not is_unknown else "error", says)
+    hint = schema.meant(fault.path) if is_unknown else fault.hint
+    return Finding(fault.code, text, where, hint, "warning" if maybe and not is_unknown else "error", says)
 
 
 def _in_texts(document: Document) -> Iterator[Finding]:

@@ -226,3 +226,11 @@ def test_no_document_breaks_the_walk_and_every_fault_has_a_place_in_it(value: ob
         for part in fault.path:
             assert isinstance(found, dict | list)
             found = found[part]  # type: ignore[index]  # a key of a map, or a place in a list
+
+
+def test_many_faults_are_counted_and_looking_for_what_was_meant_takes_no_time() -> None:
+    keys = "".join(f"k{number}: 1\n" for number in range(1_200))
+    (document,) = documents_of(parse_all(keys + JOB % ("", "", ""), "f.yaml"), "f.yaml")
+    found = list(strict_findings(document))
+    assert len(found) == 1_001
+    assert found[-1].message == "Job train: more than 1,000 fields are wrong; the rest is not said"
