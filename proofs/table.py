@@ -86,6 +86,7 @@ ASKED = {
     "dra-pod": 1_000,
     "gangs": 1_000,
     "topology": 1_000,
+    "objects": 2_000,
     "argo": 2_000,
 }
 """New random cases of each kind in one run of the oracles."""
