@@ -244,6 +244,12 @@ def load_shipped() -> Shipped:
     return Shipped(data["nodes"], data["metadata"], titles, data["kinds"])
 
 
+def versions_of(group: str, kind: str) -> list[str]:
+    """The versions of a kind, as an apiVersion has them, of which there is a schema."""
+    named = (each.rpartition(" ") for each in load_shipped().kinds)
+    return [version for version, _, name in named if name == kind and version.rpartition("/")[0] == group]
+
+
 def schema_of(version: str, kind: str, own: Iterable[Mapping[str, Any]] = ()) -> Schema | None:
     """The schema of a kind. `own`: the cluster's CRDs, which count before those that are shipped."""
     known = load_shipped()

@@ -72,7 +72,7 @@ def refused_fields(q: Question) -> Iterable[Finding]:
     return [each for each in _strict_findings(q) if _is_refused(each)]
 
 
-@check_rule("GF815", "GF816", "GF817", "GF818", verdict="unknown")
+@check_rule("GF815", "GF816", "GF817", "GF818", "GF819", verdict="unknown")
 def maybe_refused_fields(q: Question) -> Iterable[Finding]:
     """What it refuses, loses or takes, depending on what was installed."""
     return [each for each in _strict_findings(q) if _is_open(each) and not _is_refused(each)]
@@ -89,7 +89,9 @@ def _is_refused(finding: Finding) -> bool:
 
 
 def _is_open(finding: Finding) -> bool:
-    return finding.code != "GF819" and (finding.code != "GF815" or finding.severity == "error")
+    if finding.code == "GF819":
+        return finding.severity == "warning"
+    return finding.code != "GF815" or finding.severity == "error"
 
 
 def _strict_findings(q: Question) -> Iterable[Finding]:

@@ -250,7 +250,7 @@ def waits(q: Question) -> Iterable[Finding]:
     return q.demand.waits
 
 
-@check_rule("GF833", "GF835", verdict="unknown")
+@check_rule("GF800", "GF833", "GF835", verdict="unknown")
 def open_questions(q: Question) -> Iterable[Finding]:
     """What decides whether it starts, and is not known."""
     return q.demand.unsettled

@@ -20,7 +20,16 @@ from gpuflow.formats.documents import (
     kind_of,
 )
 from gpuflow.formats.nodes import mapping
-from gpuflow.formats.schemas import TYPES, Fault, FieldPath, Schema, load_shipped, path_text, schema_of
+from gpuflow.formats.schemas import (
+    TYPES,
+    Fault,
+    FieldPath,
+    Schema,
+    load_shipped,
+    path_text,
+    schema_of,
+    versions_of,
+)
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
 from gpuflow.readers.argo.variables import TAG
 from gpuflow.readers.kubernetes.fields import describe_value
@@ -47,7 +56,12 @@ def strict_findings(document: Document, own: Iterable[Mapping[str, Any]] = ()) -
             text = f"{document.kind} {document.name}: gpuflow has no schema of {document.kind} in {version}"
             hint = "add the CustomResourceDefinition to the files of the cluster, or write a version that it serves"
             where = document.where("apiVersion")
-            yield Finding("GF819", f"{text}, so that misspelled fields are not found", where, hint, "note")
+            if other := versions_of(document.group, document.kind):
+                # The cluster may refuse it, or mean something else by a field.
+                text += f", only in {', '.join(other)}: whether the cluster serves it is not known"
+                yield Finding("GF819", text, where, f"write apiVersion: {other[0]}, or {hint}", "warning")
+            else:
+                yield Finding("GF819", f"{text}, so that misspelled fields are not found", where, hint, "note")
         return
     for number, fault in enumerate(schema.faults(document.tree)):
         if number == MOST_FAULTS:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from gpuflow.cluster.model import with_entry
 from gpuflow.core import yaml_tree
-from gpuflow.core.errors import GpuflowError, Where
+from gpuflow.core.errors import Finding, GpuflowError, Where
 from gpuflow.demands.model import Demand, StepDemand, UnseenPart
 from gpuflow.formats.documents import READERS, Document, kind_of
 from gpuflow.graph import Dag, Loop, Unknown
@@ -53,7 +53,9 @@ def mpi_job(thing: Object) -> Demand | PassiveObject:
     thing.spec.flag("runLauncherAsWorker")
     thing.spec.text("launcherCreationPolicy", "AtStartup", ("AtStartup", "WaitForWorkersReady"))
     thing.spec.count("slotsPerWorker", 1)
-    thing.spec.need("mpiReplicaSpecs", "Launcher")
+    launcher = thing.spec.need("mpiReplicaSpecs", "Launcher")
+    if launcher.count("replicas", 1) != 1:
+        raise launcher.need("replicas").fault("must be 1: an MPIJob has one launcher")
     found = _demand_of_replicas(thing, {"Worker": 0})
     other = thing.library.find("Service", thing.name)
     if other is None or isinstance(found, PassiveObject):
@@ -116,7 +118,12 @@ def train_job(thing: Object) -> Demand | PassiveObject:
     runtime = Part(found, (), found.tree).need("spec")
     jobset = runtime.need("template", "spec")
     jobs = [_apply_train_job(job, thing, runtime) for job in replicated_jobs(jobset, thing.owner)]
-    return demand_of_jobs(thing, jobs, only, shared_claims(jobset.at("volumeClaimPolicies"), thing.name))
+    demand = demand_of_jobs(thing, jobs, only, shared_claims(jobset.at("volumeClaimPolicies"), thing.name))
+    if isinstance(demand, PassiveObject) or found.file != thing.document.file or found.index <= thing.document.index:
+        return demand
+    text = f"TrainJob {thing.name} stands before {found.kind} {found.name}: the first kubectl apply is refused"
+    late = Finding("GF800", text, found.where(), "move it behind, or apply the file twice", "warning")
+    return replace(demand, unsettled=(*demand.unsettled, late))
 
 
 def runtime_of(thing: Object) -> Document | None:

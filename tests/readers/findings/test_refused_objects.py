@@ -294,3 +294,31 @@ def test_an_mpi_job_has_no_fewer_than_no_slots(capsys: pytest.CaptureFixture[str
     assert "GF736 MPIJob m: spec.slotsPerWorker" in capsys.readouterr().err
     other = "---\napiVersion: v1\nkind: Service\nmetadata: {name: m}\nspec: {clusterIP: None}\n"
     assert report(capsys, tmp_path, text % 1 + other)["verdict"] == "unknown"
+
+
+def test_an_mpi_job_has_one_launcher(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    role = "{replicas: %d, template: {spec: {containers: [{name: a, image: b}]}}}"
+    text = "apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata: {name: m}\nspec:\n"
+    text += f"  mpiReplicaSpecs: {{Launcher: {role % 2}, Worker: {role % 3}}}\n"
+    (tmp_path / "theirs.yaml").write_text(text)
+    (tmp_path / "cluster.yaml").write_text(QUOTA + WHOLE)
+    words = ["--cluster", str(tmp_path / "cluster.yaml"), "--namespace", "team"]
+    assert main(["check", str(tmp_path / "theirs.yaml"), *words]) == 2
+    assert (
+        "theirs.yaml:5:42: GF736 MPIJob m: spec.mpiReplicaSpecs.Launcher.replicas must be 1" in capsys.readouterr().err
+    )
+
+
+def test_a_train_job_stands_behind_its_runtime(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    job = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: t}\n"
+    job += "spec: {runtimeRef: {name: plain, kind: TrainingRuntime}}\n"
+    pods = "{spec: {restartPolicy: Never, containers: [{name: node, image: b}]}}"
+    runtime = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainingRuntime\nmetadata: {name: plain}\nspec:\n"
+    runtime += (
+        "  mlPolicy: {numNodes: 1}\n  template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: "
+    )
+    runtime += f"{pods}}}}}}}]}}}}\n"
+    behind, before = (report(capsys, tmp_path, "---\n".join(each)) for each in ((job, runtime), (runtime, job)))
+    assert [each["code"] for each in behind["findings"] if each["code"] == "GF800"] == ["GF800"]
+    assert behind["verdict"] == "unknown" != before["verdict"]
+    assert "GF800" not in {each["code"] for each in before["findings"]}

@@ -118,11 +118,22 @@ spec:
     assert said(text % "get") == []
 
 
-def test_a_version_without_a_schema_is_said_once_as_a_note() -> None:
+@pytest.mark.parametrize(
+    ("old", "new"), [("batch/v1", "batch/v2"), ("batch/v1", "batch/v1beta1")], ids=["not yet", "no more"]
+)
+def test_a_version_that_the_cluster_may_not_serve_is_unknown(tmp_path: Path, old: str, new: str) -> None:
+    text = JOB % ("", "", "")
+    assert "GF819" not in {each.code for each in check(tmp_path, text).findings}
+    report = check(tmp_path, text.replace(old, new))
+    (said,) = (each for each in report.findings if each.code == "GF819")
+    assert report.verdict == "unknown" and said.hint is not None and said.hint.startswith("write apiVersion: batch/v1,")
+
+
+def test_a_version_without_a_schema_is_said_once() -> None:
     (found,) = strict_findings(
         documents_of(parse_all((JOB % ("", "", "")).replace("batch/v1", "batch/v9"), "f"), "f")[0]
     )
-    assert (found.code, found.severity) == ("GF819", "note")
+    assert (found.code, found.severity) == ("GF819", "warning")
     assert said("apiVersion: example.org/v1\nkind: Thing\nspec: {a: b}\n") == []
 
 
