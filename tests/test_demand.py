@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from gpuflow import GpuflowError, Pipeline, Site, load
 from gpuflow.demands import Demand, demand_of
 from gpuflow.quantity import Quantity
+from gpuflow.spec.expression import render
 from gpuflow.spec.references import edges
 from tests.conftest import ROOT
 from tests.spec.generated import pipelines
@@ -114,13 +115,47 @@ def test_exit_steps_run_after_everything_else() -> None:
     assert peak(found, GPU) == ("exact", "4", ("b", "c"))
 
 
+MODES = {"mode": {"type": "string", "default": "a"}, "big": {"type": "bool", "default": True}}
+
+
 def test_steps_whose_conditions_may_exclude_each_other_are_at_most() -> None:
-    params = {"big": {"type": "bool", "default": True}}
-    found = demand(
-        {"a": {"gpu": "l4 x 2", "when": "params.big"}, "b": {"gpu": "l4", "when": "not params.big"}}, params=params
-    )
+    steps = {"a": {"gpu": "l4 x 2", "when": "params.big"}, "b": {"gpu": "l4", "when": "params.mode == 'b'"}}
+    found = demand(steps, params=MODES)
     assert peak(found, GPU)[:2] == ("at-most", "3")
     assert "may exclude each other" in (found.peak[GPU].because or "")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("params.big", "not params.big"),
+        ("params.mode == 'a'", "params.mode == 'b'"),
+        ("params.mode == 'a'", "params.mode != 'a'"),
+        ("params.mode in ['a', 'b']", "params.mode not in ['a', 'b', 'c']"),
+        ("params.big or params.mode == 'a'", "not (params.big or params.mode == 'a')"),
+        ("params.big and params.mode == 'a'", "not params.big and params.mode == 'b'"),
+    ],
+)
+def test_steps_whose_conditions_exclude_each_other_never_meet(one: str, other: str) -> None:
+    steps = {"a": {"gpu": "l4 x 2", "when": one}, "b": {"gpu": "l4", "when": other}, "c": {"gpu": "l4 x 4"}}
+    assert peak(demand(steps, params=MODES), GPU) == ("exact", "6", ("a", "c"))
+    # What waits for one of them is no alternative of the other.
+    behind = {**steps, "d": {"gpu": "l4 x 4", "needs": ["a"]}}
+    assert peak(demand(behind, params=MODES), GPU)[1] == "9"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("params.mode in ['a', 'b']", "params.mode in ['b', 'c']"),
+        ("params.mode != 'a'", "params.mode != 'b'"),
+        ("params.big or params.mode == 'a'", "not params.big"),
+        ("not (params.big and params.mode == 'a')", "params.big"),
+    ],
+)
+def test_conditions_that_may_both_hold_are_a_bound(one: str, other: str) -> None:
+    steps = {"a": {"gpu": "l4 x 2", "when": one}, "b": {"gpu": "l4", "when": other}}
+    assert peak(demand(steps, params=MODES), GPU)[:2] == ("at-most", "3")
 
 
 def test_items_that_a_condition_may_leave_out_are_at_most() -> None:
@@ -138,7 +173,7 @@ def test_a_condition_on_the_item_around_a_sub_pipeline_makes_it_at_most() -> Non
 
 def test_exit_steps_for_success_and_for_failure_never_run_together() -> None:
     ends = {name: {"image": "i", "command": ["x"], "gpu": "l4 x 2", "on": name} for name in ("success", "failure")}
-    assert peak(demand({"a": {}}, exit=ends), GPU)[:2] == ("at-most", "4")
+    assert peak(demand({"a": {}}, exit=ends), GPU)[:2] == ("exact", "2")
 
 
 def fanned(**handed: Any) -> Demand:
@@ -199,8 +234,11 @@ def test_what_an_engine_adds_is_counted_and_listed_apart(tmp_path: Path) -> None
 
 
 def brute_force(pipeline: Pipeline, costs: dict[str, int]) -> int:
-    """The heaviest set of steps of which none waits for another, by trying all of them."""
+    """The heaviest set of steps of which none waits for another, by trying all of them. Of two between the same
+    neighbors, one for a flag and one against it, one at most is in the set."""
     after = edges(pipeline)
+    sides = {name: render(each.when) if each.when else "" for name, each in pipeline.steps.items()}
+    around = {name: (set(after[name]), {each for each in after if name in after[each]}) for name in after}
     below: dict[str, set[str]] = {}
 
     def reach(name: str) -> set[str]:
@@ -211,6 +249,9 @@ def brute_force(pipeline: Pipeline, costs: dict[str, int]) -> int:
     names, best = list(after), 0
     for chosen in range(1 << len(names)):
         group = [name for bit, name in enumerate(names) if chosen >> bit & 1]
+        flags = [(one, two) for one in group for two in group if around[one] == around[two]]
+        if any({sides[one], sides[two]} == {"params.flag", "not params.flag"} for one, two in flags):
+            continue
         if all(two not in reach(one) for one in group for two in group if one != two):
             best = max(best, sum(costs[name] for name in group))
     return best

@@ -491,11 +491,9 @@ class Demand:
     @cached_property
     def peak(self) -> Mapping[str, Bound]:
         """The worst moment per quota key."""
-        usages: dict[str, Usage] = {step.name: step.usage for step in self.steps}
-        if self.driver is not None:
-            # The driver ends before the step's own pods start: the larger of the two counts.
-            usages = {name: largest_usage((usage, self.driver.amounts.usage)) for name, usage in usages.items()}
-        peaks = peaks_of(self.graph, usages, self.conditional)
+        # The driver ends before the step's own pods start: the larger of the two counts.
+        usages: dict[str, Usage] = {step.name: largest_usage((step.usage, self._before)) for step in self.steps}
+        peaks = peaks_of(self.graph, usages, self.conditional, self._before)
         for key, amount in self._claim_usage.items():
             known = peaks.get(key, Bound("exact", Quantity.zero))
             peaks[key] = known if known.value is None else replace(known, value=known.value + amount)
@@ -523,8 +521,13 @@ class Demand:
     @cached_property
     def overhead(self) -> Mapping[str, Bound]:
         """How much the engine's own containers and pods ask for at their worst moment."""
-        found = peaks_of(self.graph, {step.name: step.overhead for step in self.steps}, self.conditional)
+        found = peaks_of(self.graph, {step.name: step.overhead for step in self.steps}, self.conditional, self._before)
         return {key: bound for key, bound in found.items() if bound.value}
+
+    @property
+    def _before(self) -> Usage:
+        """What the engine's driver costs, before a step."""
+        return {} if self.driver is None else self.driver.amounts.usage
 
     @property
     def _claim_usage(self) -> dict[str, Quantity]:

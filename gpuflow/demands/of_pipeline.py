@@ -39,7 +39,7 @@ from gpuflow.demands.model import (
 from gpuflow.demands.planned_pipeline import PlannedPipeline
 from gpuflow.demands.stored import StoredObject, kept_runs, kind_of_key
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
-from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, reachable
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_either, reachable
 from gpuflow.kubernetes.labels import LEADER, WORKERS
 from gpuflow.plan import Plan, PlannedStep, Restarts, plan_of
 from gpuflow.pod import Engine as PodEngine
@@ -54,7 +54,7 @@ from gpuflow.runtime.gangs.later_attempts import Changes, EarlierAttempts
 from gpuflow.site.model import Engine, Site
 from gpuflow.spec.engine_options import PipelineEngines, StepEngines
 from gpuflow.spec.engine_options.base import EngineOptions
-from gpuflow.spec.expression import asks_item, references
+from gpuflow.spec.expression import asks_item, exclude, references
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Gang
@@ -340,11 +340,13 @@ def _graph(plan: Plan, pods: Mapping[str, int], keeps_parallel: bool, alert: Seq
         for each in steps:
             for need in each.needs:
                 after[need.rpartition(".")[2]].append(each.own_name)
-        main: Tree = Dag(nodes, after, cap)
+        own = {each.own_name: each for each in steps}
+        main: Tree = Dag(nodes, after, cap, find_either(after, lambda one, other: _never_both(own[one], own[other])))
         ends = {each.own_name: node(each) for each in steps if each.section == "exit"}
+        either = find_either(dict.fromkeys(ends, ()), lambda one, other: _never_both(own[one], own[other]))
         if not within:
             ends |= {each.name: Leaf(each.name, {}, each.pods) for each in alert}
-        return Dag({"main": main, "exit": Dag(ends, {}, cap)}, {"main": ["exit"]}) if ends else main
+        return Dag({"main": main, "exit": Dag(ends, {}, cap, either)}, {"main": ["exit"]}) if ends else main
 
     def node(each: PlannedStep) -> Tree:
         # An approval has no pod.
@@ -352,6 +354,16 @@ def _graph(plan: Plan, pods: Mapping[str, int], keeps_parallel: bool, alert: Seq
         return body if each.step.for_each is None else Loop(each.name, body, each.copies, each.step.parallel)
 
     return tree("")
+
+
+def _never_both(one: PlannedStep, other: PlannedStep) -> bool:
+    """Whether at most one of two steps of a pipeline runs, by conditions about values that a run has once."""
+    first, second = one.step.when, other.step.when
+    if {one.step.on, other.step.on} == {"success", "failure"}:
+        return True
+    if first is None or second is None or asks_item(first) or asks_item(second):
+        return False
+    return exclude(first, second)
 
 
 def _claims(pipeline: Pipeline) -> Iterator[ClaimDemand]:

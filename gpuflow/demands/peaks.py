@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gpuflow.core.caching import content_of, data_of
-from gpuflow.graph import Peak, Tree, peak, with_weights
+from gpuflow.graph import Peak, Tree, peak, side_by_side, with_weights
 from gpuflow.kubernetes.admission.usage import claims_of_pod, compute_usage, usage_of_claim
 from gpuflow.kubernetes.decoding import decode
 from gpuflow.kubernetes.objects import PodTemplate
@@ -105,24 +105,27 @@ class Bound:
 
 
 def peaks_of(
-    graph: Tree, usages: Mapping[str, Usage], conditional: Mapping[str, bool] | None = None
+    graph: Tree, usages: Mapping[str, Usage], conditional: Mapping[str, bool] | None = None, before: Usage | None = None
 ) -> dict[str, Bound]:
     """The worst moment per quota key when one copy of each step costs what `usages` says, all its pods together.
 
-    `conditional`: steps that may not run, and whether each item of a fan-out has its own answer.
+    `conditional`: steps that may not run, and whether each item of a fan-out has its own answer. `before`: what finds
+    out which of several alternatives runs costs that, and may still be there beside the one that does.
     """
     forms = {key: quantity for usage in usages.values() for key, quantity in usage.items() if key not in ALIASES}
     if not forms:
         return {}
     tree = tree_of(graph, usages)
+    meeting = tree_of(side_by_side(graph), usages) if before else tree
     # Most steps limit what they request, so several keys ask the same question of the graph: it is answered once.
-    solved: dict[tuple[int, ...], Peak] = {}
+    solved: dict[tuple[bool, tuple[int, ...]], Peak] = {}
     bounds = {}
     for key, form in forms.items():
         weights = tuple(usage[key].milli if key in usage else 0 for usage in usages.values())
-        if weights not in solved:
-            solved[weights] = peak(tree, key)
-        bounds[key] = _bound_of(solved[weights], form, conditional or {})
+        question = bool(before and before.get(key)), weights
+        if question not in solved:
+            solved[question] = peak(meeting if question[0] else tree, key)
+        bounds[key] = _bound_of(solved[question], form, conditional or {})
     return bounds
 
 

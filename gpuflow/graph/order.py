@@ -4,7 +4,7 @@ Insertion order is the only tie-breaker, so the same input always gives the same
 not a key of the mapping counts as a node without successors.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from graphlib import CycleError
 from heapq import heapify, heappop, heappush
 
@@ -77,3 +77,24 @@ def reachable(successors: Successors, starts: Iterable[str]) -> set[str]:
                 seen.add(target)
                 stack.append(target)
     return seen
+
+
+MOST_COMPARED = 50
+
+
+def find_either(successors: Successors, excludes: Callable[[str, str], bool]) -> tuple[tuple[str, ...], ...]:
+    """Groups of nodes of which each excludes each other one. All of a group have the same neighbors, so that putting
+    one after the other orders nothing else."""
+    before: dict[str, set[str]] = {name: set() for name in successors}
+    for name, targets in successors.items():
+        for target in targets:
+            before[target].add(name)
+    groups: dict[tuple[frozenset[str], frozenset[str]], list[list[str]]] = {}
+    for name, targets in successors.items():
+        beside = groups.setdefault((frozenset(before[name]), frozenset(targets)), [])
+        group = next((each for each in beside[:MOST_COMPARED] if all(excludes(name, other) for other in each)), None)
+        if group is None:
+            beside.append([name])
+        else:
+            group.append(name)
+    return tuple(tuple(group) for beside in groups.values() for group in beside if len(group) > 1)

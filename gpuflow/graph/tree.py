@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import TypeAlias
 
 from gpuflow.graph.order import order
@@ -187,6 +188,8 @@ class Dag:
     nodes: Mapping[str, Tree]
     edges: Mapping[str, Collection[str]] = field(default_factory=dict)
     parallel: int | None = None
+    either: tuple[tuple[str, ...], ...] = ()
+    """Nodes between the same neighbors of which one at most ever runs (`find_either`)."""
 
     def __post_init__(self) -> None:
         _require_parallel(self.parallel, f"a graph of {len(self.nodes)} nodes")
@@ -199,7 +202,14 @@ class Dag:
     def shape(self) -> Shape:
         """The reduced structure over the nodes in their order; it serves every key."""
         index = {name: number for number, name in enumerate(self.nodes)}
-        return _reduced_shape(tuple(tuple(index[target] for target in self.edges.get(name, ())) for name in self.nodes))
+        edges = self.never_together
+        return _reduced_shape(tuple(tuple(index[target] for target in edges.get(name, ())) for name in self.nodes))
+
+    @cached_property
+    def never_together(self) -> Mapping[str, Collection[str]]:
+        """The edges, and one from each alternative to the next: nodes on one path never live together."""
+        added = dict(pair for group in self.either for pair in pairwise(group))
+        return {**self.edges, **{name: (*self.edges.get(name, ()), other) for name, other in added.items()}}
 
 
 @dataclass(frozen=True)
@@ -244,6 +254,17 @@ def rename(node: Tree, name_of: Callable[[str], str]) -> Tree:
             return replace(node, name=name_of(node.name), body=rename(node.body, name_of))
         case Dag():
             return replace(node, nodes={key: rename(each, name_of) for key, each in node.nodes.items()})
+
+
+def side_by_side(node: Tree) -> Tree:
+    """The same tree where alternatives may meet, for what is there before one of them is chosen."""
+    match node:
+        case Leaf():
+            return node
+        case Loop():
+            return replace(node, body=side_by_side(node.body))
+        case Dag():
+            return replace(node, nodes={key: side_by_side(each) for key, each in node.nodes.items()}, either=())
 
 
 def _require_parallel(parallel: int | None, what: str) -> None:

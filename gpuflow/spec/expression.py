@@ -97,6 +97,7 @@ _TOKEN = re.compile(
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _LOOKALIKES = {"&&": "and", "||": "or", "=": "==", "!": "not"}
 _NEGATION, _COMPARISON = 2, 3
 
@@ -253,6 +254,44 @@ def compared_texts(tree: Expression | None) -> Iterator[tuple[Reference, str]]:
 def asks_item(tree: Expression | None) -> bool:
     """Whether a condition is about the item of a fan-out, so that every copy has its own answer."""
     return tree is not None and any(isinstance(found.ref, ItemRef) for found in references(tree))
+
+
+def exclude(one: Expression, other: Expression) -> bool:
+    """Whether two conditions never both hold: one has a term that denies what the other has."""
+    pairs = (_terms(one), _terms(other))
+    return any(_denies(term, terms) for first, terms in (pairs, pairs[::-1]) for term in first)
+
+
+def _terms(tree: Expression) -> tuple[Expression, ...]:
+    """What must hold, all of it: `a and b`, and `not (a or b)`."""
+    if isinstance(tree, Logic) and tree.operator == "and":
+        return tuple(each for term in tree.terms for each in _terms(term))
+    if isinstance(tree, Not) and isinstance(tree.term, Logic) and tree.term.operator == "or":
+        return tuple(each for term in tree.term.terms for each in _terms(Not(term)))
+    return (tree.term.term,) if isinstance(tree, Not) and isinstance(tree.term, Not) else (tree,)
+
+
+def _denies(term: Expression, terms: tuple[Expression, ...]) -> bool:
+    if Not(term) in terms:
+        return True
+    if isinstance(term, Not):
+        return all(each in terms for each in _terms(term.term))
+    if isinstance(term, Logic):
+        return all(_denies(each, terms) for each in term.terms)
+    if isinstance(term, Compare) and Compare(_OPPOSITE[term.operator], term.left, term.right) in terms:
+        return True
+    operand, values, negated = _values(term)
+    others = (_values(each) for each in terms if operand is not None and not negated)
+    return any(there == operand and (values <= out if outside else not values & out) for there, out, outside in others)
+
+
+def _values(term: Expression) -> tuple[Expression | None, frozenset[object], bool]:
+    """What is compared with literals, with which, and whether it must be none of them."""
+    if isinstance(term, Member):
+        return term.value, frozenset(each.value for each in term.options), term.negated
+    if isinstance(term, Compare) and term.operator in ("==", "!=") and isinstance(term.right, Literal):
+        return term.left, frozenset((term.right.value,)), term.operator == "!="
+    return None, frozenset(), False
 
 
 def infer(tree: Expression, type_of: Callable[[Reference], str]) -> str:

@@ -87,6 +87,26 @@ def test_the_drivers_of_branches_count_beside_what_runs() -> None:
     assert str(line(report, "ResourceQuota", "requests.cpu").peak) == "24600m"
 
 
+def test_branches_of_which_one_runs_share_their_gpus_and_not_their_drivers() -> None:
+    """By hand: 4 GPUs for either branch. The cpu of both counts: the driver of one may be there beside the other."""
+    condition = "inputs.parameter_values['flipped'] == 'heads'"
+    tasks: Ir = {"flip": task("flip")}
+    for name, asked in (("heads", condition), ("tails", f"!({condition})")):
+        inputs = {"flipped": output("flip")}
+        tasks[name] = task("branch", after=("flip",), inputs=inputs, triggerPolicy={"condition": asked})
+    gpus = {"accelerator": {"resourceType": "nvidia.com/gpu", "resourceCount": "4"}}
+    document = pipeline(
+        tasks,
+        components={"comp-branch": group({"fit": task("fit")}, flipped={"parameterType": "STRING"})},
+        executors={"exec-fit": container(cpuRequest=8.0, cpuLimit=8.0, **gpus)},
+    )
+    hard = {"requests.nvidia.com/gpu": "4", "requests.cpu": "40"}
+    report = told(read_kfp(document), limit_range(**SMALL), quota(hard))
+    assert report.verdict == "always"
+    assert str(line(report, "ResourceQuota", "requests.nvidia.com/gpu").peak) == "4"
+    assert str(line(report, "ResourceQuota", "requests.cpu").peak) == "16100m"
+
+
 def test_an_importer_is_refused_where_argos_containers_must_say_what_they_use() -> None:
     document = pipeline({"data": task("data")}, executors={"exec-data": IMPORTER})
     refused = told(read_kfp(document), quota({"limits.memory": "8Gi", "requests.cpu": "8"}))

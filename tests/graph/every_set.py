@@ -1,11 +1,11 @@
 """A slow, independent answer to the same questions: expand the tree, try every set of live steps."""
 
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, permutations
 
 from hypothesis import strategies as st
 
-from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, reachable
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_either, reachable
 
 
 @dataclass
@@ -41,6 +41,10 @@ def _expand(node: Tree, key: str, out: Expanded, caps: list[int]) -> frozenset[i
             for name in nodes:
                 for later in reachable(edges, [name]):
                     out.apart |= {(a, b) for a in members[name] for b in members[later]}
+            for group in node.either:
+                out.apart |= {
+                    (a, b) for one, other in permutations(group, 2) for a in members[one] for b in members[other]
+                }
             everything = frozenset().union(*members.values())
             if parallel is not None:
                 out.pod_caps.append((everything, parallel))
@@ -103,10 +107,19 @@ def edges(draw: st.DrawFn, names: list[str]) -> dict[str, list[str]]:
 
 
 @st.composite
+def dags(draw: st.DrawFn, nodes: dict[str, Tree], parallel: int | None) -> Dag:
+    """A graph of these, some of which exclude each other."""
+    after = {name: [] for name in nodes} | draw(edges(list(nodes)))
+    kinds = {name: draw(st.integers(0, 3)) for name in nodes}
+    either = find_either(after, lambda one, other: 0 < kinds[one] != kinds[other] > 0)
+    return Dag(nodes, after, parallel, either)
+
+
+@st.composite
 def flat_dags(draw: st.DrawFn, *, max_size: int = 8, parallel: st.SearchStrategy[int | None] = CAPS) -> Dag:
     """Steps of one pod and one level."""
     names = [f"s{i}" for i in range(draw(st.integers(0, max_size)))]
-    return Dag({name: Leaf(name, {"gpu": draw(WEIGHTS)}) for name in names}, draw(edges(names)), draw(parallel))
+    return draw(dags({name: Leaf(name, {"gpu": draw(WEIGHTS)}) for name in names}, draw(parallel)))
 
 
 @st.composite
@@ -132,6 +145,6 @@ def trees(draw: st.DrawFn, *, caps: bool = True, unknown: bool = False) -> Tree:
                 child, size = node(room - used, depth - 1)
                 nodes[f"n{len(nodes)}"] = child
                 used += size
-        return Dag(nodes, draw(edges(list(nodes))), draw(parallel)), used
+        return draw(dags(nodes, draw(parallel))), used
 
     return node(11, 3)[0]

@@ -124,7 +124,7 @@ class Branch:
         """For each part of a graph those before and after it, and itself: a bit for each, in the order of the parts."""
         assert isinstance(self.node, Dag)
         places = {key: 1 << number for number, key in enumerate(self.inner)}
-        edges = self.node.edges
+        edges = self.node.never_together
         in_order = order(edges)
         before, after = dict(places), dict(places)
         for key in in_order:

@@ -26,7 +26,7 @@ from gpuflow.demands.model import LAUNCHER, KeptPods, largest_usage, sum_usages
 from gpuflow.demands.peaks import Usage, tree_of
 from gpuflow.demands.stored import StoredObject, kind_of_key
 from gpuflow.engines import NO_ENGINE, RunObject, facts_of
-from gpuflow.graph import safe_parallel
+from gpuflow.graph import safe_parallel, side_by_side
 from gpuflow.kubernetes.admission.decision import Admission
 from gpuflow.kubernetes.admission.quota import Quota
 from gpuflow.kubernetes.admission.usage import claims_of_pod
@@ -418,8 +418,8 @@ def _count(
         charges,
         before,
         [*known.values(), *mixed],
-        tree_of(demand.graph, charges),
-        peaks_of(demand.graph, charges, demand.conditional),
+        tree_of(side_by_side(demand.graph) if before else demand.graph, charges),
+        peaks_of(demand.graph, charges, demand.conditional, {_demand_key(name): each for name, each in before.items()}),
     )
 
 

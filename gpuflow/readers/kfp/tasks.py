@@ -7,6 +7,7 @@ A task whose container is `gpuflow-run gang` starts a JobSet, which stands in it
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,7 +28,7 @@ from gpuflow.demands.model import (
 from gpuflow.engines import NO_ENGINE, facts_of
 from gpuflow.formats.documents import Document, Library
 from gpuflow.formats.kfp import AT_THE_END, MOST_TASKS, Ir, Message, ir_of, outputs_of, task_count, waits_of
-from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_cycle, order
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_cycle, find_either, order
 from gpuflow.pod.engine_containers import driver_pod, engine_of, settings_of
 from gpuflow.readers.gang_launcher import later_in, manifest_in, nodes_avoided_in
 from gpuflow.readers.interface import Options, PassiveObject, demand_of_manifest, with_parts
@@ -50,12 +51,14 @@ from gpuflow.readers.kfp.values import (
     Value,
     Values,
     condition_of,
+    condition_tree,
     items_of,
     parse_json,
     run_parameters,
     task_inputs,
 )
 from gpuflow.site.model import Engine
+from gpuflow.spec.expression import Expression, exclude
 
 MOST_DEPTH = 50
 EMPTY_LEAF = Leaf("", {}, 0)
@@ -168,7 +171,8 @@ class Tasks:
             scope.outputs |= {(name, key): value for key, value in inner.outputs.items()}
             scope.output_uris |= {(name, key): uri for key, uri in inner.uris.items()}
         self._check_exits(before, at_end, after, around)
-        part.tree = Dag(nodes, after)
+        conditions = dict(_conditions(tasks))
+        part.tree = Dag(nodes, after, None, find_either(after, lambda one, other: _exclude(conditions, one, other)))
         part.outputs, part.uris = _outputs(component, scope)
         return part
 
@@ -572,3 +576,18 @@ def _cache_note(document: Document, tasks: Tasks) -> list[Finding]:
             severity="note",
         )
     ]
+
+
+def _conditions(tasks: Message) -> Iterator[tuple[str, Expression]]:
+    """The conditions of tasks that are no loops, about the sources of their inputs."""
+    for name, task in tasks.entries():
+        text = task.message("triggerPolicy").text("condition")
+        if text and "parameterIterator" not in task and "artifactIterator" not in task:
+            given = task.message("inputs").message("parameters").value
+            tree = condition_tree(text, {key: json.dumps(source, sort_keys=True) for key, source in given.items()})
+            if tree is not None:
+                yield name, tree
+
+
+def _exclude(conditions: Mapping[str, Expression], one: str, other: str) -> bool:
+    return one in conditions and other in conditions and exclude(conditions[one], conditions[other])

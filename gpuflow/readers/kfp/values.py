@@ -17,7 +17,7 @@ from typing import Any
 from gpuflow.core.errors import did_you_mean, fail
 from gpuflow.core.operator_parser import Parser, Token
 from gpuflow.formats.kfp import Message, as_driver_reads, go_number
-from gpuflow.spec.expression import COMPARISONS
+from gpuflow.spec.expression import COMPARISONS, Expression, ExpressionError, parse
 
 PLACEHOLDER = re.compile(r"\$.inputs.parameters\['(.+?)'\]")
 """As the driver finds an input in the text of a resource or an image (driver/util.go)."""
@@ -272,6 +272,36 @@ def condition_of(text: str, inputs: Values) -> Condition:
         reading.asked += [value for name, value in inputs.items() if name in text]
     by_item = any(isinstance(value, OpenValue) and value.by_item for value in reading.asked)
     return Condition(found if isinstance(found, bool) else None, by_item)
+
+
+def _hex(text: str) -> str:
+    return text.encode().hex()
+
+
+_OWN_WORDS = {"!": "not", "&&": "and", "||": "or"}
+
+
+def condition_tree(text: str, sources: Mapping[str, str]) -> Expression | None:
+    """A condition in the words of a pipeline, each input called by where it comes from; None where there are none."""
+    try:
+        tokens = [*_Parser({}).scan(as_driver_reads(text))]
+        words = [token.text for token in tokens]
+        said: list[str] = []
+        at = 0
+        while at < len(words):
+            call = words[at] in ("int", "double", "string", "bool") and words[at + 1 : at + 2] == ["("]
+            begin = at + 2 * call
+            name = words[begin + 4 : begin + 5]
+            if words[begin : begin + 6 + call] == ["inputs", ".", "parameter_values", "[", *name, "]", *[")"] * call]:
+                said.append(f"params.{words[at] if call else 'as'}-{_hex(sources[_require_unquoted(name[0])])}")
+                at = begin + 6 + call
+                continue
+            is_text = tokens[at].kind == "text"
+            said.append(f"'{_hex(_require_unquoted(words[at]))}'" if is_text else _OWN_WORDS.get(words[at], words[at]))
+            at += 1
+        return parse(" ".join(said))
+    except (_Undecided, ExpressionError, KeyError):
+        return None
 
 
 class _Parser(Parser[Any]):

@@ -166,14 +166,24 @@ def test_a_value_that_is_given_decides_a_condition_where_a_default_does_not() ->
     assert dict(read(document, params={"answer": "yes"}).conditional) == {}
 
 
-def test_branches_that_exclude_each_other_are_a_bound() -> None:
+def branches(no: str) -> Demand:
     components = {"comp-yes": group({"a": task("a")}, x=STRING), "comp-no": group({"a": task("a")}, x=STRING)}
     same = {"x": given("answer")}
     tasks = {
         "yes": task("yes", inputs=same, triggerPolicy={"condition": "inputs.parameter_values['x'] == 'y'"}),
-        "no": task("no", inputs=same, triggerPolicy={"condition": "!(inputs.parameter_values['x'] == 'y')"}),
+        "no": task("no", inputs=same, triggerPolicy={"condition": no}),
     }
-    assert shown(read(pipeline(tasks, components=components, params={"answer": STRING})), "pods") == "at-most 2"
+    return read(pipeline(tasks, components=components, params={"answer": STRING}))
+
+
+@pytest.mark.parametrize("no", ["!(inputs.parameter_values['x'] == 'y')", "inputs.parameter_values['x'] == \"z\""])
+def test_branches_that_exclude_each_other_never_meet(no: str) -> None:
+    assert shown(branches(no), "pods") == "exact 1"
+
+
+@pytest.mark.parametrize("no", ["inputs.parameter_values['x'] != 'z'", "inputs.parameter_values['x'] == 'y'", "1 == 1"])
+def test_branches_that_may_not_exclude_each_other_are_a_bound(no: str) -> None:
+    assert shown(branches(no), "pods") in ("at-most 2", "exact 2")
 
 
 def test_the_default_of_a_parameter_that_a_loop_runs_over_is_said() -> None:
