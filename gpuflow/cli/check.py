@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
@@ -29,7 +30,8 @@ from gpuflow.cli.inputs import (
 from gpuflow.cli.output import repository_of, write_files
 from gpuflow.cli.sources import SourceDemand, Sources, own_demand, read_sources
 from gpuflow.cli.terminal import paint, print_text, progress, put, show_findings
-from gpuflow.cluster import Manifest
+from gpuflow.cluster import Cluster, Manifest
+from gpuflow.cluster.manifests import SUFFIXES, cluster_of, documents_in
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Finding, Where, fail
 from gpuflow.core.printable import json_text, lines
@@ -134,14 +136,11 @@ def earlier_bytes(file: str, other: str) -> bytes | Finding:
     if path.endswith(".py"):
         text = f"{file} is not compared with {other}: a Python pipeline is not run at another revision"
         return Finding("GF912", text, Where(file), "compare with a file instead", "note")
-    # The plain bytes: no filter, pager or program that a setting of the repository may name has a part in it.
-    # Nor are files of the tree taken for a repository, where .git is empty: its settings would be a stranger's.
-    git = ["git", "--no-pager", "-c", "safe.bareRepository=explicit", "-C", str(root)]
-    found = _git([*git, "cat-file", "blob", f"{other}:{path}"])
+    found = _git(root, "cat-file", "blob", f"{other}:{path}")
     if not found.returncode:
         return found.stdout
     # The commit is there, and its tree can be read, but has no such path.
-    tree = _git([*git, "ls-tree", "--name-only", "--full-tree", "-z", f"{other}^{{commit}}", "--", path])
+    tree = _git(root, "ls-tree", "--name-only", "--full-tree", "-z", f"{other}^{{commit}}", "--", path)
     if not tree.returncode and not tree.stdout:
         return Finding("GF912", f"{file} is new: {other} does not have it", Where(file), None, "note")
     reason = found.stderr.decode(errors="replace").strip().splitlines()
@@ -149,7 +148,32 @@ def earlier_bytes(file: str, other: str) -> bytes | Finding:
     raise fail("GF908", text, where=Where(file), hint="name a file, or a revision such as HEAD~1 or origin/main")
 
 
-def _git(command: list[str]) -> subprocess.CompletedProcess[bytes]:
+def earlier_cluster(path: str, file: str, other: str) -> Cluster | Finding:
+    """The cluster that a folder, in the repository of a file, showed at a revision; a finding (GF912) without one."""
+    revision = other.removeprefix(REVISION)
+    root = None if path == "live" or revision.startswith("-") else repository_of(Path(path))
+    manifests: list[Any] = []
+    if root is not None and root == repository_of(Path(file)):
+        inside = Path(path).resolve().relative_to(root)
+        listed = _git(root, "ls-tree", "-r", "-z", "--full-tree", revision, "--", *inside.parts and [inside.as_posix()])
+        for line in listed.stdout.decode(errors="replace").split("\0")[:-1]:
+            mode, _, blob, name = line.split(maxsplit=3)
+            manifest = Path(path, *Path(name).relative_to(inside).parts)
+            hidden = any(each.startswith(".") for each in Path(name).relative_to(inside).parts)
+            # Neither links nor submodules.
+            if mode.startswith("100") and manifest.suffix.lower() in SUFFIXES and not hidden:
+                found = documents_in(_git(root, "cat-file", "blob", blob).stdout, manifest)
+                manifests += [each for each in found if each is not None]
+    if manifests:
+        return cluster_of(manifests, path)
+    text = f"{revision} does not have {path}: what was is checked against {path} as it is now"
+    return Finding("GF912", text, COMMAND, "keep the cluster's manifests in Git to compare with what they were", "note")
+
+
+def _git(root: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    # The plain bytes: no filter, pager or program that a setting of the repository may name has a part in it.
+    # Nor are files of the tree taken for a repository, where .git is empty: its settings would be a stranger's.
+    command = ["git", "--no-pager", "-c", "safe.bareRepository=explicit", "-C", str(root), *words]
     return subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
 
 
@@ -251,12 +275,14 @@ def _report_files(args: argparse.Namespace) -> dict[Path, str]:
     return files
 
 
-def _cluster(args: argparse.Namespace, site: Site, namespace: str, files: tuple[Manifest, ...]) -> PreparedCluster:
+def _cluster(
+    args: argparse.Namespace, site: Site, namespace: str, files: tuple[Manifest, ...], was: Cluster | None = None
+) -> PreparedCluster:
     """The cluster as a namespace sees it. Manifests that name no namespace are where such documents are, too."""
     read = partial(cluster_at, args)
     elsewhere = read if args.cluster == "live" else None
     default = args.namespace or site.namespace
-    return PreparedCluster(read(namespace), namespace, default=default, read=elsewhere, files=files)
+    return PreparedCluster(was or read(namespace), namespace, default=default, read=elsewhere, files=files)
 
 
 def _earlier_reports(
@@ -264,6 +290,12 @@ def _earlier_reports(
 ) -> list[Report | None]:
     """The earlier report on each demand; None, with a note, where there is nothing to compare with."""
     others = EarlierDocuments(args.compare, sources.library)
+    if not is_file(args.compare):
+        was = earlier_cluster(args.cluster, args.files[0], args.compare)
+        if isinstance(was, Finding):
+            show_findings([was])
+        else:
+            cluster = _cluster(args, site, cluster.namespace, cluster.files, was)
     reports: list[Report | None] = []
     for demand, source in answers:
         other: Demand | PassiveObject | Finding

@@ -454,6 +454,32 @@ def test_what_is_compared_with_meets_the_files_as_they_were(command: Gpuflow, fo
     assert [len(answer.data[time]["brought"]) for time in ("before", "after")] == [1, 2]
 
 
+def test_a_revision_is_compared_with_the_cluster_that_it_had(command: Gpuflow, folder: Path) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *words], check=True, capture_output=True)
+
+    words = ("check", "job.yaml", *CHECK, "--compare", "HEAD", "--format", "json")
+    git("init", "-q")
+    write(folder / "job.yaml", job())
+    git("add", "job.yaml")
+    git("commit", "-qm", "before")
+    answer = command(*words)
+    assert "GF912 HEAD does not have cluster" in answer.err and "as it is now" in answer.err
+    assert (answer.data["before"]["verdict"], answer.data["after"]["verdict"]) == ("always", "always")
+    (folder / "cluster" / ".hidden").mkdir()
+    write(folder / "cluster" / ".hidden" / "other.yaml", quota({"pods": "0"}, name="other"))
+    (folder / "cluster" / "link.yaml").symlink_to(folder / "job.yaml")
+    write(folder / "cluster" / "quota.yaml", quota({"pods": "0"}))
+    git("add", ".")
+    git("commit", "-qm", "none")
+    (folder / "cluster" / "link.yaml").unlink()
+    write(folder / "cluster" / "quota.yaml", quota({"pods": "5"}))
+    answer = command(*words)
+    assert "GF912" not in answer.err
+    assert (answer.data["before"]["verdict"], answer.data["after"]["verdict"]) == ("never", "always")
+    assert "other" not in {each["name"] for each in answer.data["before"]["scopes"]}
+
+
 PLACES = st.sampled_from(
     [ACCOUNT, CLAIM, FAST, HIGH, FLAVOR, QUEUE, LOCAL, RUNTIME, quota({"pods": "3"}, scopes=["BestEffort"])]
 )
