@@ -340,10 +340,9 @@ def _graph(plan: Plan, pods: Mapping[str, int], keeps_parallel: bool, alert: Seq
         for each in steps:
             for need in each.needs:
                 after[need.rpartition(".")[2]].append(each.own_name)
-        own = {each.own_name: each for each in steps}
-        main: Tree = Dag(nodes, after, cap, find_either(after, lambda one, other: _never_both(own[one], own[other])))
+        main: Tree = Dag(nodes, after, cap, _find_either(after, steps, "steps"))
         ends = {each.own_name: node(each) for each in steps if each.section == "exit"}
-        either = find_either(dict.fromkeys(ends, ()), lambda one, other: _never_both(own[one], own[other]))
+        either = _find_either({}, steps, "exit")
         if not within:
             ends |= {each.name: Leaf(each.name, {}, each.pods) for each in alert}
         return Dag({"main": main, "exit": Dag(ends, {}, cap, either)}, {"main": ["exit"]}) if ends else main
@@ -356,14 +355,20 @@ def _graph(plan: Plan, pods: Mapping[str, int], keeps_parallel: bool, alert: Seq
     return tree("")
 
 
-def _never_both(one: PlannedStep, other: PlannedStep) -> bool:
-    """Whether at most one of two steps of a pipeline runs, by conditions about values that a run has once."""
-    first, second = one.step.when, other.step.when
-    if {one.step.on, other.step.on} == {"success", "failure"}:
-        return True
-    if first is None or second is None or asks_item(first) or asks_item(second):
-        return False
-    return exclude(first, second)
+def _find_either(
+    after: Mapping[str, Sequence[str]], steps: Sequence[PlannedStep], section: str
+) -> tuple[tuple[str, ...], ...]:
+    """The steps of a section of which one at most runs, by conditions about values that a run has once."""
+    asked = {each.own_name: each.step for each in steps if each.section == section and not asks_item(each.step.when)}
+    conditional = {name: step for name, step in asked.items() if step.when is not None or step.on is not None}
+
+    def excludes(name: str, other: str) -> bool:
+        one, two = conditional[name], conditional[other]
+        if {one.on, two.on} == {"success", "failure"}:
+            return True
+        return one.when is not None and two.when is not None and exclude(one.when, two.when)
+
+    return find_either(after, conditional, excludes)
 
 
 def _claims(pipeline: Pipeline) -> Iterator[ClaimDemand]:

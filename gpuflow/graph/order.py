@@ -82,16 +82,21 @@ def reachable(successors: Successors, starts: Iterable[str]) -> set[str]:
 MOST_COMPARED = 50
 
 
-def find_either(successors: Successors, excludes: Callable[[str, str], bool]) -> tuple[tuple[str, ...], ...]:
-    """Groups of nodes of which each excludes each other one. All of a group have the same neighbors, so that putting
-    one after the other orders nothing else."""
-    before: dict[str, set[str]] = {name: set() for name in successors}
+def find_either(
+    successors: Successors, among: Collection[str], excludes: Callable[[str, str], bool]
+) -> tuple[tuple[str, ...], ...]:
+    """Groups of some nodes of which each excludes each other one. All of a group have the same neighbors, so that
+    putting one after the other orders nothing else."""
+    if len(among) < 2:
+        return ()
+    before: dict[str, set[str]] = {name: set() for name in among}
     for name, targets in successors.items():
         for target in targets:
-            before[target].add(name)
+            if target in before:
+                before[target].add(name)
     groups: dict[tuple[frozenset[str], frozenset[str]], list[list[str]]] = {}
-    for name, targets in successors.items():
-        beside = groups.setdefault((frozenset(before[name]), frozenset(targets)), [])
+    for name in among:
+        beside = groups.setdefault((frozenset(before[name]), frozenset(successors.get(name, ()))), [])
         group = next((each for each in beside[:MOST_COMPARED] if all(excludes(name, other) for other in each)), None)
         if group is None:
             beside.append([name])

@@ -111,7 +111,7 @@ def dags(draw: st.DrawFn, nodes: dict[str, Tree], parallel: int | None) -> Dag:
     """A graph of these, some of which exclude each other."""
     after = {name: [] for name in nodes} | draw(edges(list(nodes)))
     kinds = {name: draw(st.integers(0, 3)) for name in nodes}
-    either = find_either(after, lambda one, other: 0 < kinds[one] != kinds[other] > 0)
+    either = find_either(after, list(nodes), lambda one, other: 0 < kinds[one] != kinds[other] > 0)
     return Dag(nodes, after, parallel, either)
 
 

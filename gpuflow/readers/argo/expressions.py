@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gpuflow.core.operator_parser import Parser, Token
 
@@ -30,12 +30,45 @@ class NotConstant(Exception):
     """The expression cannot be worked out here."""
 
 
+_COMPARISON = re.compile(
+    r"""\s*(['"]?)(?P<tag>\{\{(?!\s*item\b)[\w.\s-]+\}\})\1\s*(?P<sign>[!=]=)\s*(['"]?)(?P<text>[\w.-]+)\4\s*"""
+)
+
+
 def when_holds(text: str) -> bool:
     """A condition of a step whose tags are all replaced. Raises `NotConstant`."""
     found = _When({}).evaluate(text)
     if not isinstance(found, bool):
         raise NotConstant
     return found
+
+
+class Comparison(NamedTuple):
+    """`{{tag}} == text`, or `!=`."""
+
+    tag: str
+    text: str
+    is_equal: bool
+
+
+def comparison_of(when: str) -> Comparison | None:
+    """What a condition compares with a text; None where it is more than that, or each item of a loop has its own."""
+    found = _COMPARISON.fullmatch(when)
+    return None if found is None else Comparison(found["tag"], found["text"], found["sign"] == "==")
+
+
+def never_both(one: Comparison, other: Comparison) -> bool:
+    """Whether two steps beside each other ask for different values of the same thing."""
+    if one.tag != other.tag or not (one.is_equal or other.is_equal):
+        return False
+    return _amount(one.text) != _amount(other.text) if one.is_equal is other.is_equal else one.text == other.text
+
+
+def _amount(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def evaluate(text: str, variables: Mapping[str, Any]) -> Any:

@@ -23,8 +23,8 @@ from gpuflow.core.errors import Finding, Where, list_names
 from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, UnseenPart
 from gpuflow.demands.stored import StoredObject
 from gpuflow.formats.argo import Path, Template, Waits, Workflow
-from gpuflow.graph import Dag, Leaf, Loop, Tree, order, peak, with_weights
-from gpuflow.readers.argo.expressions import NotConstant, depends_holds
+from gpuflow.graph import Dag, Leaf, Loop, Tree, find_either, order, peak, with_weights
+from gpuflow.readers.argo.expressions import NotConstant, comparison_of, depends_holds, never_both
 from gpuflow.readers.argo.variables import Lock, OpenValue, Scope
 
 MOST_STEPS: Final = 20_000
@@ -295,19 +295,34 @@ class Limit(NamedTuple):
     one_by_one: bool = False
     """Children run one after the other, in whatever order."""
 
-    def beside(self, nodes: Mapping[str, Tree]) -> Tree:
-        """Children that nothing else keeps apart."""
-        return Dag(nodes, _chain(nodes)) if self.one_by_one and len(nodes) > 1 else parallel_tree(nodes)
+    def beside(self, nodes: Mapping[str, Tree], conditions: Mapping[str, object]) -> Tree:
+        """Children that nothing but their conditions keeps apart."""
+        if self.one_by_one and len(nodes) > 1:
+            return Dag(nodes, _chain(nodes))
+        either = _find_either({}, conditions)
+        return Dag(nodes, {}, None, either) if either else parallel_tree(nodes)
 
-    def limit_all(self, nodes: Mapping[str, Tree], edges: Mapping[str, list[str]], name: str) -> Child:
+    def limit_all(
+        self,
+        nodes: Mapping[str, Tree],
+        edges: Mapping[str, list[str]],
+        name: str,
+        conditions: Mapping[str, object],
+    ) -> Child:
         """All nodes. To the template around them they are one child, and not a pod."""
         if not nodes:
             return empty_child(name)
         if self.one_by_one:
             edges = _chain(order({key: edges.get(key, []) for key in nodes}))
         alone = len(nodes) == 1 and self.pods is None
-        tree = next(iter(nodes.values())) if alone else Dag(nodes, edges, self.pods)
+        either = _find_either(edges, conditions)
+        tree = next(iter(nodes.values())) if alone else Dag(nodes, edges, self.pods, either)
         return Child(tree, is_pods=False, count=1)
+
+
+def _find_either(after: Mapping[str, Collection[str]], conditions: Mapping[str, object]) -> tuple[tuple[str, ...], ...]:
+    comparisons = {name: found for name, when in conditions.items() if when and (found := comparison_of(str(when)))}
+    return find_either(after, comparisons, lambda one, other: never_both(comparisons[one], comparisons[other]))
 
 
 def _chain(names: Iterable[str]) -> dict[str, list[str]]:

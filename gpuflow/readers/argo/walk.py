@@ -489,6 +489,7 @@ def own_name(text: str | None, index: int) -> str:
 def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, name: str) -> Child:
     """Groups of steps, one group after the other."""
     groups: dict[str, dict[str, Child]] = {}
+    whens: dict[str, dict[str, object]] = {}
     place = Place(template.workflow, (*template.path, "steps"))
     ahead: list[str] = []
     for index, group in enumerate(as_list(tree.get("steps"))):
@@ -496,6 +497,7 @@ def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call
             walk.found.refuse("GF713", f"template {template.name}: steps[{index}] is not a list", place.where(index))
             continue
         children: dict[str, Child] = {}
+        conditions = whens[f"{name}[{index}]"] = {}
         for number, step in enumerate(group):
             spot = place.at(index, number)
             if not isinstance(step, Mapping):
@@ -505,6 +507,8 @@ def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call
             child = walk.read_beside(step, at, called, spot, ahead, template)
             key = called if called not in children else f"{called}-{number}"
             children[key] = child
+            if not child.is_daemon:
+                conditions[key] = step.get("when")
         groups[f"{name}[{index}]"] = children
         ahead += chain.from_iterable(walk.sure_daemons(child, key, at) for key, child in children.items())
     most = limit_of(number_of(tree.get("parallelism")), template, list(groups.values()), walk.found)
@@ -513,13 +517,13 @@ def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call
     before: str | None = None
     for now, children in groups.items():
         waiting = {key: most.tree(child) for key, child in children.items() if not child.is_daemon}
-        nodes[now] = most.beside(waiting) if waiting else Leaf(now, {}, 0)
+        nodes[now] = most.beside(waiting, whens[now]) if waiting else Leaf(now, {}, 0)
         daemons = {f"{now} {key}": most.tree(child) for key, child in children.items() if child.is_daemon}
         nodes |= daemons
         if before is not None:
             edges[before] = [now, *daemons]
         before = now
-    return most.limit_all(nodes, edges, name)
+    return most.limit_all(nodes, edges, name, {})
 
 
 def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, name: str) -> Child:
@@ -565,7 +569,8 @@ def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, 
         for each in before:
             after.setdefault(each, []).append(key)
     most = limit_of(number_of(tree.get("parallelism")), template, [children], walk.found)
-    return most.limit_all({key: most.tree(child) for key, child in children.items()}, after, name)
+    whens = {key: tasks[key][1].get("when") for key, child in children.items() if not child.is_daemon}
+    return most.limit_all({key: most.tree(child) for key, child in children.items()}, after, name, whens)
 
 
 def _waits(

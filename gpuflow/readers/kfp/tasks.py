@@ -172,7 +172,8 @@ class Tasks:
             scope.output_uris |= {(name, key): uri for key, uri in inner.uris.items()}
         self._check_exits(before, at_end, after, around)
         conditions = dict(_conditions(tasks))
-        part.tree = Dag(nodes, after, None, find_either(after, lambda one, other: _exclude(conditions, one, other)))
+        either = find_either(after, conditions, lambda one, other: exclude(conditions[one], conditions[other]))
+        part.tree = Dag(nodes, after, None, either)
         part.outputs, part.uris = _outputs(component, scope)
         return part
 
@@ -587,7 +588,3 @@ def _conditions(tasks: Message) -> Iterator[tuple[str, Expression]]:
             tree = condition_tree(text, {key: json.dumps(source, sort_keys=True) for key, source in given.items()})
             if tree is not None:
                 yield name, tree
-
-
-def _exclude(conditions: Mapping[str, Expression], one: str, other: str) -> bool:
-    return one in conditions and other in conditions and exclude(conditions[one], conditions[other])

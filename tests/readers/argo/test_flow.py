@@ -93,6 +93,34 @@ spec:
     assert "exclude each other" in (demand.peak["pods"].because or "")
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "pods"),
+    [
+        ("'{{tasks.a.outputs.result}} == heads'", "'{{tasks.a.outputs.result}} == tails'", ("exact", 1)),
+        ("'{{tasks.a.outputs.result}} == heads'", "'{{tasks.a.outputs.result}} != \"heads\"'", ("exact", 1)),
+        ("'{{tasks.a.outputs.result}} == 1'", "'{{tasks.a.outputs.result}} == 1.0'", ("at-most", 2)),
+        ("'{{tasks.a.outputs.result}} != heads'", "'{{tasks.a.outputs.result}} != tails'", ("at-most", 2)),
+        ("'{{tasks.a.outputs.result}} == heads'", "'{{tasks.a.outputs.exitCode}} == tails'", ("at-most", 2)),
+        ("'{{tasks.a.outputs.result}} == heads'", "'{{tasks.a.outputs.result}} == tails || 1 == 1'", ("at-most", 2)),
+    ],
+)
+def test_tasks_that_ask_for_different_values_never_run_together(one: str, other: str, pods: tuple[str, int]) -> None:
+    tasks = f"""
+spec:
+  entrypoint: main
+  templates:
+  - name: main
+    dag:
+      tasks:
+      - {{name: a, template: a}}
+      - {{name: heads, template: a, dependencies: [a], when: {one}}}
+      - {{name: tails, template: a, dependencies: [a], when: {other}}}
+"""
+    assert peak(read(tasks + LEAF)) == pods
+    # What else waits for one of them is no alternative of the other.
+    assert peak(read(tasks + "      - {name: b, template: a, dependencies: [tails]}\n" + LEAF))[1] == 2
+
+
 def looped(loop: str, more: str = "", head: str = "") -> str:
     return f"""
 spec:
