@@ -407,3 +407,70 @@ spec:
         found = asked(text.replace("POOL", pool), tmp_path, quota(8), node)
         assert found.verdict == verdict
         assert ("GF803" in {each.code for each in found.findings}) == (pool == "none")
+
+
+RECURSION = f"""{HEAD}spec:
+  entrypoint: flip
+  templates:
+  - name: flip
+    inputs: {{parameters: [{{name: turn, value: "1"}}, {{name: gpus, value: "0"}}]}}
+    steps:
+    - - {{name: toss, template: toss}}
+    - - {{name: big, template: big, when: "{{{{inputs.parameters.turn}}}} == 2"}}
+      - name: again
+        template: AGAIN
+        when: "{{{{steps.toss.outputs.result}}}} == tails"
+        arguments: {{parameters: [{{name: turn, value: "{{{{steps.toss.outputs.result}}}}"}}]}}
+  - name: other
+    inputs: {{parameters: [{{name: turn, value: "1"}}]}}
+    steps: [[{{name: back, template: flip, arguments: {{parameters: [{{name: turn, value: "2"}}]}}}}]]
+  - {{name: toss, container: {{image: i, command: [x]}}}}
+  - {{name: big, BIG}}
+"""
+PLAIN = "container: {image: i, command: [x]}"
+LIMITS = {"type": "Container", "max": {"nvidia.com/gpu": "1"}}
+GPU_LIMITS: Body = {
+    "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l", "namespace": "ml"}, "spec": {"limits": [LIMITS]},
+}  # fmt: skip
+NODE: Body = {
+    "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
+    "status": {"allocatable": {"cpu": "64", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "8"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("again", ["flip", "other"])
+@pytest.mark.parametrize(
+    ("big", "objects", "verdict"),
+    [
+        (PLAIN, (quota(8),), "always"),
+        (PLAIN, (quota(8, "pods"),), "unknown"),
+        (PLAIN, (quota(8, "count/pods"),), "unknown"),
+        (PLAIN, (quota(8, "limits.cpu"),), "never"),
+        (PLAIN, (quota(8), GPU_LIMITS), "unknown"),
+        (PLAIN, (quota(8), NODE), "unknown"),
+        (GPUS % 1, (quota(8),), "unknown"),
+        (GPUS % 9, (quota(8),), "never"),
+        ("resource: {action: create, manifestFrom: {artifact: {name: m}}}", (quota(8),), "unknown"),
+    ],
+)
+def test_what_no_template_of_a_recursion_asks_for_is_certain(
+    again: str, big: str, objects: tuple[Body, ...], verdict: str, tmp_path: Path
+) -> None:
+    report = asked(RECURSION.replace("AGAIN", again).replace("BIG", big), tmp_path, *objects)
+    assert report.verdict == verdict, [each.message for each in report.findings]
+
+
+def test_a_recursion_is_bounded_by_the_parallelism_of_the_workflow(tmp_path: Path) -> None:
+    text = RECURSION.replace("AGAIN", "flip").replace("BIG", GPUS % 4)
+    assert asked(text.replace("spec:", "spec:\n  parallelism: 2", 1), tmp_path, quota(8)).verdict == "always"
+    assert asked(text.replace("spec:", "spec:\n  parallelism: 2", 1), tmp_path, quota(7)).verdict != "always"
+    capped = text.replace("  - name: flip", "  - name: flip\n    parallelism: 2", 1)
+    assert asked(capped, tmp_path, quota(8)).verdict == "unknown"
+
+
+def test_a_template_that_calls_itself_under_its_own_lock_may_wait_for_itself(tmp_path: Path) -> None:
+    text = RECURSION.replace("AGAIN", "flip").replace("BIG", PLAIN)
+    locked = text.replace("  - name: flip", "  - name: flip\n    synchronization: {mutexes: [{name: m}]}", 1)
+    report = asked(locked, tmp_path, quota(8))
+    assert report.verdict == "may-queue"
+    assert "waits for" in said(report, "GF831")
