@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from gpuflow.checker.report import amount
 from gpuflow.cli.inputs import add_common, add_engine, read_site, show_remarks
 from gpuflow.cli.sources import read_sources
 from gpuflow.cli.terminal import paint, print_text, progress, show_findings, show_json, table
@@ -68,7 +69,7 @@ def text(demand: Demand) -> str:
         rows.append((key, _amount(bound), _amount(demand.overhead.get(key)), moment))
     head = ("quota key", "peak", "of it engine", "while these run together")
     if demand.engine == "none":
-        rows = [(key, amount, moment) for key, amount, _, moment in rows]  # type: ignore[misc]  # one column less
+        rows = [(key, peak, moment) for key, peak, _, moment in rows]  # type: ignore[misc]  # one column less
         head = ("quota key", "peak", "while these run together")  # type: ignore[assignment]  # as above
     lines += [table(rows, head, right=(1,)), ""]
     steps = [(step.name, "?" if step.copies is None else str(step.copies), _each_pod(step)) for step in demand.steps]
@@ -89,4 +90,5 @@ def _amount(bound: Bound | None) -> str:
         return ""
     if bound.value is None:
         return "unknown"
-    return f"≤ {bound.value}" if bound.bound == "at-most" else str(bound.value)
+    text = amount(bound.value)
+    return f"≤ {text}" if bound.bound == "at-most" else text

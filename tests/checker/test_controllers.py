@@ -430,7 +430,8 @@ RECURSION = f"""{HEAD}spec:
 PLAIN = "container: {image: i, command: [x]}"
 LIMITS = {"type": "Container", "max": {"nvidia.com/gpu": "1"}}
 GPU_LIMITS: Body = {
-    "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l", "namespace": "ml"}, "spec": {"limits": [LIMITS]},
+    "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l", "namespace": "ml"},
+    "spec": {"limits": [LIMITS]},
 }  # fmt: skip
 NODE: Body = {
     "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
@@ -474,3 +475,67 @@ def test_a_template_that_calls_itself_under_its_own_lock_may_wait_for_itself(tmp
     report = asked(locked, tmp_path, quota(8))
     assert report.verdict == "may-queue"
     assert "waits for" in said(report, "GF831")
+
+
+def test_a_request_above_the_pods_own_limit_is_not_said_to_be_a_limit_range_s_fault(tmp_path: Path) -> None:
+    text = CRON.replace("SCHEDULE", "0 3 * * *").replace("DEADLINE", "backoffLimit: 1")
+    text = text.replace("limits: {nvidia.com/gpu: 1}", "requests: {cpu: 4}, limits: {cpu: 2}")
+    hint = said(asked(text, tmp_path), "GF503")
+    assert "set limits.cpu to the request or more" in hint and "default limit is below" not in hint
+
+
+def running(name: str, gpus: int, **status: str) -> Body:
+    limits = {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"nvidia.com/gpu": str(gpus)}}
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ml"},
+        "spec": {"nodeName": "n", "containers": [{"name": "m", "image": "i", "resources": limits}]},
+        "status": {"phase": "Running", **status},
+    }  # fmt: skip
+
+
+JOB = """apiVersion: batch/v1
+kind: Job
+metadata: {name: j}
+spec:
+  template:
+    spec: {TOLERATIONS restartPolicy: Never, containers: [C]}
+""".replace("[C]", "[{name: m, image: i, resources: {limits: {nvidia.com/gpu: 2}}}]")
+
+
+@pytest.mark.parametrize(
+    ("pods", "verdict"),
+    [
+        ([running("a", 4), running("b", 4)], "unknown"),
+        ([running("a", 4)], "always"),
+        ([running("a", 4), running("b", 4, phase="Succeeded")], "always"),
+    ],
+)
+def test_a_quota_that_says_less_than_its_pods_hold_is_not_believed(
+    pods: list[Body], verdict: str, tmp_path: Path
+) -> None:
+    report = asked(JOB.replace("TOLERATIONS", ""), tmp_path, quota(8), *pods)
+    assert report.verdict == verdict
+    words = "says that 0 of requests.nvidia.com/gpu is in use, and pods hold 8: with 2 more that is above 8"
+    assert (words in said(report, "GF576")) is (verdict == "unknown")
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "seconds"),
+    [
+        ("{key: t, operator: Exists, tolerationSeconds: 60}", "60 s"),
+        ("{key: t, operator: Exists}, {key: t, effect: NoExecute, tolerationSeconds: 60}", None),
+        ("{key: t, operator: Exists, effect: NoExecute, tolerationSeconds: 5}, {operator: Exists}", "5 s"),
+        ("{key: t, operator: Equal, value: x, effect: NoExecute, tolerationSeconds: 5}, {operator: Exists}", None),
+    ],
+)
+def test_a_pod_that_a_taint_evicts_later_is_said(tolerations: str, seconds: str | None, tmp_path: Path) -> None:
+    node = {**NODE, "spec": {"taints": [{"key": "t", "effect": "NoExecute"}]}}
+    text = JOB.replace("TOLERATIONS", f"tolerations: [{tolerations}],").replace(
+        "{key: t, operator: Exists, toleration", "{key: t, operator: Exists, effect: NoExecute, toleration"
+    )
+    report = asked(text, tmp_path, quota(8), node)
+    assert report.verdict == "always", [each.message for each in report.findings]
+    found = said(report, "GF548")
+    assert f"NoExecute taint of n for {seconds}:" in found if seconds else not found
+    elsewhere = asked(text.replace("restartPolicy", "nodeSelector: {a: b}, restartPolicy"), tmp_path, quota(8), node)
+    assert not said(elsewhere, "GF548")

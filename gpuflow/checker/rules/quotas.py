@@ -100,8 +100,10 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
         yield warning("GF514", text, where, "have the quota raised to the most that there may be")
         return
     if scope.verdict == "unknown" and bound.reached is not None:
-        hint = "give the pipeline a parallel cap, or a quota for the most that it may hold"
-        if scope.safe_parallelism is not None:
+        hint = "have the quota raised to the most that it may hold"
+        if demand.kind == "Pipeline":
+            hint = "give the pipeline a parallel cap, or a quota for the most that it may hold"
+        if scope.safe_parallelism is not None and facts_of(demand.engine).keeps_parallel:
             hint = f"with {cap_word(demand)}: {scope.safe_parallelism} this line of the quota always has room"
         text = f"{scope.resource}: quota {scope.name} leaves {left} of {scope.hard}, and the worst moment is at most "
         text += f"{scope.peak}, perhaps less: {bound.because}"
@@ -198,6 +200,22 @@ def unknown_usage(q: Question) -> Iterator[Problem]:
                 "take the snapshot again when Kubernetes has caught up",
                 kubernetes=words,
             )
+
+
+@check_rule("GF576", verdict="unknown")
+def late_usage(q: Question) -> Iterator[Problem]:
+    """Quotas that say less is in use than the pods of their namespace hold, where the pipeline then has no room."""
+    all_pods = {quota.name for _, quota in q.policy.quotas if not quota.scopes}
+    for scope, _, item, _, _ in q.quota_lines:
+        if scope.verdict != "always" or scope.name not in all_pods or not is_tracked_for_pods(scope.resource):
+            continue
+        held = q.ready.live_usage.get(scope.resource, Quantity.zero)
+        used, peak = scope.used or Quantity.zero, scope.peak or Quantity.zero
+        if used < held and held + peak > scope.hard:
+            text = f"quota {scope.name} says that {amount(used)} of {scope.resource} is in use, and pods hold "
+            text += f"{amount(held)}: with {amount(peak)} more that is above {amount(scope.hard)}"
+            hint = "take the snapshot again when Kubernetes has caught up"
+            yield Problem(text, item.at("status", "used"), hint)
 
 
 CLAIMS_KEY = "count/resourceclaims.resource.k8s.io"
