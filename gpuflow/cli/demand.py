@@ -66,7 +66,7 @@ def text(demand: Demand) -> str:
     rows = []
     for key, bound in sorted(demand.peak.items()):
         moment = f"({bound.because})" if bound.value is None else join_names(bound.witness, 6)
-        rows.append((key, _amount(bound), _amount(demand.overhead.get(key)), moment))
+        rows.append((key, _amount(key, bound), _amount(key, demand.overhead.get(key)), moment))
     head = ("quota key", "peak", "of it engine", "while these run together")
     if demand.engine == "none":
         rows = [(key, peak, moment) for key, peak, _, moment in rows]  # type: ignore[misc]  # one column less
@@ -85,10 +85,10 @@ def _each_pod(step: StepDemand) -> str:
     return "; ".join(f"{each.name}{f' × {each.count}' if each.count > 1 else ''}: {asks}" for each, asks in sets)
 
 
-def _amount(bound: Bound | None) -> str:
+def _amount(key: str, bound: Bound | None) -> str:
     if bound is None:
         return ""
     if bound.value is None:
         return "unknown"
-    text = amount(bound.value)
+    text = amount(bound.value, key)
     return f"≤ {text}" if bound.bound == "at-most" else text

@@ -20,7 +20,7 @@ from gpuflow.formats.contents import contents_of
 from gpuflow.readers import PassiveObject, foreign_in
 from gpuflow.site import Site
 from tests.assumed import ASSUMED
-from tests.checker.whole_scenes import checked, manifest
+from tests.checker.whole_scenes import NAMESPACE, checked, manifest
 
 Body = dict[str, Any]
 
@@ -539,3 +539,50 @@ def test_a_pod_that_a_taint_evicts_later_is_said(tolerations: str, seconds: str 
     assert f"NoExecute taint of n for {seconds}:" in found if seconds else not found
     elsewhere = asked(text.replace("restartPolicy", "nodeSelector: {a: b}, restartPolicy"), tmp_path, quota(8), node)
     assert not said(elsewhere, "GF548")
+
+
+def test_a_gang_that_is_more_than_a_quota_says_that_the_launcher_is_one_of_its_pods() -> None:
+    text = "steps: {a: {gang: 4, command: [x]}}"
+    few = {**quota(4, "pods"), "metadata": {"name": "q", "namespace": NAMESPACE}}
+    words = said(checked(text, few, engine="argo"), "GF501")
+    assert "a gang of 5 pods, its launcher among them, asks for 5 of pods" in words
+    assert "a gang of 4 pods asks for 4 of pods" in said(
+        checked(text, {**few, **{key: quota(3, "pods")[key] for key in ("spec", "status")}}), "GF501"
+    )
+
+
+TWO_GANGS = f"""{HEAD}spec:
+  entrypoint: main
+  templates:
+  - name: main
+    dag: {{tasks: [{{name: a, template: g}}, {{name: b, template: g}}]}}
+  - name: g
+    resource:
+      action: create
+      successCondition: status.succeeded > 0
+      manifest: |
+        apiVersion: batch/v1
+        kind: Job
+        metadata: {{generateName: g-}}
+        spec:
+          completionMode: Indexed
+          completions: 4
+          parallelism: 4
+          template:
+            spec:
+              subdomain: s
+              restartPolicy: Never
+              containers: [{{name: m, image: i, resources: {{limits: {{nvidia.com/gpu: 1}}}}}}]
+"""
+
+
+def test_gangs_are_not_told_to_find_more_free_than_the_quota_has(tmp_path: Path) -> None:
+    few, enough = (said(asked(TWO_GANGS, tmp_path, quota(hard)), "GF555") for hard in (6, 7))
+    assert "let one run at a time, or have the quota raised to leave 7 of requests.nvidia.com/gpu free" in few
+    assert not enough and "parallel" not in few
+
+
+def test_no_number_is_promised_that_counts_what_a_step_creates(tmp_path: Path) -> None:
+    report = asked(TWO_GANGS, tmp_path, quota(7))
+    assert report.verdict == "may-queue"
+    assert [line.safe_parallelism for line in report.scopes] == [None]

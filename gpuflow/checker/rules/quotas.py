@@ -122,10 +122,11 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
     if made is not None and made.per == "run":
         hint = f"nothing asks again: while old ones are kept, no run starts; delete some {made.kind}s first"
     is_less = bound.bound == "at-most" or demand.only_at_most is not None or bound.reached is not None
-    most = f"up to {amount(scope.peak)}" if is_less else amount(scope.peak)
+    most, free, hard = (amount(each, scope.resource) for each in (scope.peak, left, scope.hard))
+    most = f"up to {most}" if is_less else most
     yield warning(
         "GF512",
-        f"{together} for {most} of {scope.resource}; quota {scope.name} leaves {amount(left)} of {amount(scope.hard)}",
+        f"{together} for {most} of {scope.resource}; quota {scope.name} leaves {free} of {hard}",
         where,
         hint,
         kubernetes=words,
