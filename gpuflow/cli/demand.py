@@ -90,5 +90,4 @@ def _amount(key: str, bound: Bound | None) -> str:
         return ""
     if bound.value is None:
         return "unknown"
-    text = amount(bound.value, key)
-    return f"≤ {text}" if bound.bound == "at-most" else text
+    return ("≤ " if bound.bound == "at-most" else "") + amount(bound.value, key)

@@ -28,8 +28,6 @@ from gpuflow.quantity import Quantity
 
 PROGRAM = ("command", "args", "env")
 """What a container runs."""
-MANY: Final = 1_000_000
-"""Copies of a step of which only the run will tell how many there are."""
 PART = "/"
 """Stands between the name of a step and that of its pod set."""
 
@@ -529,7 +527,7 @@ class Demand:
         """How much of each peak is the engine's own containers and pods."""
         bare = {step.name: usage_beyond(step.usage, step.overhead) for step in self.steps}
         parts = {name: usage_beyond(usage, bare[name]) for name, usage in self._usages.items()}
-        most = 1 + sum(each.milli * (step.copies or MANY) for step in self.steps for each in parts[step.name].values())
+        most = 1 + sum(each.milli * (step.copies or 10**6) for step in self.steps for each in parts[step.name].values())
         # Which moment it is, all of them together decide; among equal ones, the engine's part.
         mixed = {
             name: {key: each * most + parts[name].get(key, Quantity.zero) for key, each in usage.items()}

@@ -100,9 +100,8 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
         yield warning("GF514", text, where, "have the quota raised to the most that there may be")
         return
     if scope.verdict == "unknown" and bound.reached is not None:
-        hint = "have the quota raised to the most that it may hold"
-        if demand.kind == "Pipeline":
-            hint = "give the pipeline a parallel cap, or a quota for the most that it may hold"
+        cap = "give the pipeline a parallel cap, or" if demand.kind == "Pipeline" else "give it"
+        hint = f"{cap} a quota for the most that it may hold"
         if scope.safe_parallelism is not None and facts_of(demand.engine).keeps_parallel:
             hint = f"with {cap_word(demand)}: {scope.safe_parallelism} this line of the quota always has room"
         text = f"{scope.resource}: quota {scope.name} leaves {left} of {scope.hard}, and the worst moment is at most "
@@ -215,8 +214,7 @@ def late_usage(q: Question) -> Iterator[Problem]:
         if used < held and held + peak > scope.hard:
             text = f"quota {scope.name} says that {amount(used)} of {scope.resource} is in use, and pods hold "
             text += f"{amount(held)}: with {amount(peak)} more that is above {amount(scope.hard)}"
-            hint = "take the snapshot again when Kubernetes has caught up"
-            yield Problem(text, item.at("status", "used"), hint)
+            yield Problem(text, item.at("status", "used"), "take the snapshot again when Kubernetes has caught up")
 
 
 CLAIMS_KEY = "count/resourceclaims.resource.k8s.io"

@@ -85,16 +85,15 @@ def queue_on_pods(subject: Subject) -> Iterator[Problem]:
 @rule("GF775")
 def queue_passed_by(subject: Subject) -> Iterator[Problem]:
     """A queue that a workflow names for itself, which Argo tells none of its pods."""
-    metadata = as_mapping(subject.document.tree.get("metadata"))
-    name = as_mapping(metadata.get("labels")).get(QUEUE_LABEL)
+    name = as_mapping(as_mapping(subject.document.tree.get("metadata")).get("labels")).get(QUEUE_LABEL)
     if subject.kind not in WORKFLOWS or not name:
         return
     passing = [step.name for step in subject.demand.steps if not all(is_queued(each.pod) for each in step.pod_sets)]
     if passing:
         text = f"{subject.title} names queue {name} for itself, and Argo copies its labels to no pod: "
         text += f"{list_names(passing)} passes that queue by"
-        where = subject.document.where("metadata", "labels", QUEUE_LABEL)
-        yield Problem(text, where, f"podMetadata: {{labels: {{{QUEUE_LABEL}: {name}}}}} in its spec labels every pod")
+        hint = f"podMetadata: {{labels: {{{QUEUE_LABEL}: {name}}}}} in its spec labels every pod"
+        yield Problem(text, subject.document.where("metadata", "labels", QUEUE_LABEL), hint)
 
 
 def _object_names_queue(subject: Subject) -> bool:

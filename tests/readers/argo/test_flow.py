@@ -188,7 +188,7 @@ def test_conditions_on_constants_are_decided() -> None:
     assert pods(looped("        when: '{{workflow.parameters.big}} == yes'", head=head), params=params) == ("exact", 1)
 
 
-def test_how_often_a_template_calls_itself_is_unknown() -> None:
+def test_a_template_that_calls_itself_is_unknown() -> None:
     text = """
 spec:
   entrypoint: flip
