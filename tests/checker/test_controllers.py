@@ -428,10 +428,10 @@ RECURSION = f"""{HEAD}spec:
   - {{name: big, BIG}}
 """
 PLAIN = "container: {image: i, command: [x]}"
-LIMITS = {"type": "Container", "max": {"nvidia.com/gpu": "1"}}
+GPU_MAX = {"type": "Container", "max": {"nvidia.com/gpu": "1"}}
 GPU_LIMITS: Body = {
     "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l", "namespace": "ml"},
-    "spec": {"limits": [LIMITS]},
+    "spec": {"limits": [GPU_MAX]},
 }  # fmt: skip
 NODE: Body = {
     "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
@@ -493,7 +493,7 @@ def running(name: str, gpus: int, **status: str) -> Body:
     }  # fmt: skip
 
 
-JOB = """apiVersion: batch/v1
+PLAIN_JOB = """apiVersion: batch/v1
 kind: Job
 metadata: {name: j}
 spec:
@@ -513,7 +513,7 @@ spec:
 def test_a_quota_that_says_less_than_its_pods_hold_is_not_believed(
     pods: list[Body], verdict: str, tmp_path: Path
 ) -> None:
-    report = asked(JOB.replace("TOLERATIONS", ""), tmp_path, quota(8), *pods)
+    report = asked(PLAIN_JOB.replace("TOLERATIONS", ""), tmp_path, quota(8), *pods)
     assert report.verdict == verdict
     words = "says that 0 of requests.nvidia.com/gpu is in use, and pods hold 8: with 2 more that is above 8"
     assert (words in said(report, "GF576")) is (verdict == "unknown")
@@ -530,7 +530,7 @@ def test_a_quota_that_says_less_than_its_pods_hold_is_not_believed(
 )
 def test_a_pod_that_a_taint_evicts_later_is_said(tolerations: str, seconds: str | None, tmp_path: Path) -> None:
     node = {**NODE, "spec": {"taints": [{"key": "t", "effect": "NoExecute"}]}}
-    text = JOB.replace("TOLERATIONS", f"tolerations: [{tolerations}],").replace(
+    text = PLAIN_JOB.replace("TOLERATIONS", f"tolerations: [{tolerations}],").replace(
         "{key: t, operator: Exists, toleration", "{key: t, operator: Exists, effect: NoExecute, toleration"
     )
     report = asked(text, tmp_path, quota(8), node)
@@ -586,3 +586,13 @@ def test_no_number_is_promised_that_counts_what_a_step_creates(tmp_path: Path) -
     report = asked(TWO_GANGS, tmp_path, quota(7))
     assert report.verdict == "may-queue"
     assert [line.safe_parallelism for line in report.scopes] == [None]
+
+
+def test_a_kind_of_a_volume_that_is_left_out_may_need_others(tmp_path: Path) -> None:
+    mounts = "volumes: [{name: v, persistentVolumeClaim: {claimName: c}}], restartPolicy"
+    demand = demands(PLAIN_JOB.replace("TOLERATIONS", "").replace("restartPolicy", mounts), tmp_path)[0]
+    assert isinstance(demand, Demand)
+    report = check(demand, Cluster("c.yaml", (), assumed=ASSUMED - {"PersistentVolumeClaim"}), "ml")
+    assert "of a volume, others may be asked for then" in said(report, "GF536")
+    report = check(demand, Cluster("c.yaml", (), assumed=ASSUMED - {"ResourceQuota"}), "ml")
+    assert "leaves the kind out" in said(report, "GF536") and "of a volume" not in said(report, "GF536")
