@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gpuflow import GpuflowError, Pipeline, Site, load
+from gpuflow.checker.report import amount
 from gpuflow.demands import Demand, demand_of
 from gpuflow.quantity import Quantity
 from gpuflow.spec.expression import render
@@ -231,6 +232,23 @@ def test_what_an_engine_adds_is_counted_and_listed_apart(tmp_path: Path) -> None
         assert str(found.peak["requests.cpu"].value) == total
         overhead = found.overhead.get("requests.cpu")
         assert (None if overhead is None else str(overhead.value)) == extra
+
+
+def test_what_is_the_engines_is_part_of_the_peak_beside_it(tmp_path: Path) -> None:
+    site = tmp_path / "s.yaml"
+    site.write_text(
+        "apiVersion: gpuflow/v1\nkind: Site\nname: s\nextends: nvidia\nengines:\n"
+        "  argo: {containers: {wait: {requests: {cpu: 100m, memory: 1e9}}}}\n"
+    )
+    small = {f"s{index}": {"cpu": 1, "memory": "256Mi", "needs": ["big"]} for index in range(5)}
+    found = demand({"big": {"cpu": 32, "memory": "1Gi"}, **small}, "argo", Site.load(str(site)))
+    assert (peak(found, "requests.cpu")[1], str(found.overhead["requests.cpu"].value)) == ("32100m", "100m")
+    assert str(found.overhead["pods"].value) == "0" if "pods" in found.overhead else True
+    memory = found.peak["requests.memory"].value
+    assert memory is not None and memory.value == 5 * (10**9 + 256 * 2**20)
+    assert found.overhead["requests.memory"].value == Quantity("5G")
+    assert amount(memory, "requests.memory") == "~6048.4Mi" and amount(memory, "pods") == str(memory)
+    assert amount(Quantity("1e9") - Quantity("1e9") + Quantity(str(2**28)), "limits.memory") == "256Mi"
 
 
 def brute_force(pipeline: Pipeline, costs: dict[str, int]) -> int:

@@ -31,9 +31,12 @@ def asking_clause(witness: Sequence[str], named: Sequence[str] = ()) -> str:
     return "together they ask" if set(witness) == set(named) else f"{join_names(witness)} together ask"
 
 
-def amount(quantity: Quantity | int | str) -> str:
-    """A quantity for a person: Kubernetes writes 1000 cpu as `1k`."""
+def amount(quantity: Quantity | int | str, key: str = "") -> str:
+    """A quantity for a person: Kubernetes writes 1000 cpu as `1k`, and a sum of 1e9 and 256Mi in bytes."""
     text = str(quantity)
+    if isinstance(quantity, Quantity) and text.isdecimal() and len(text) > 6 and key.endswith(("memory", "storage")):
+        mebibytes = quantity.value / 2**20
+        return f"{mebibytes:.0f}Mi" if mebibytes.is_integer() else f"~{mebibytes:.1f}Mi"
     return str(quantity.value) if isinstance(quantity, Quantity) and text.endswith("k") and len(text) <= 4 else text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from gpuflow.checker.report import amount
 from gpuflow.cli.inputs import add_common, add_engine, read_site, show_remarks
 from gpuflow.cli.sources import read_sources
 from gpuflow.cli.terminal import paint, print_text, progress, show_findings, show_json, table
@@ -65,10 +66,10 @@ def text(demand: Demand) -> str:
     rows = []
     for key, bound in sorted(demand.peak.items()):
         moment = f"({bound.because})" if bound.value is None else join_names(bound.witness, 6)
-        rows.append((key, _amount(bound), _amount(demand.overhead.get(key)), moment))
+        rows.append((key, _amount(key, bound), _amount(key, demand.overhead.get(key)), moment))
     head = ("quota key", "peak", "of it engine", "while these run together")
     if demand.engine == "none":
-        rows = [(key, amount, moment) for key, amount, _, moment in rows]  # type: ignore[misc]  # one column less
+        rows = [(key, peak, moment) for key, peak, _, moment in rows]  # type: ignore[misc]  # one column less
         head = ("quota key", "peak", "while these run together")  # type: ignore[assignment]  # as above
     lines += [table(rows, head, right=(1,)), ""]
     steps = [(step.name, "?" if step.copies is None else str(step.copies), _each_pod(step)) for step in demand.steps]
@@ -84,9 +85,9 @@ def _each_pod(step: StepDemand) -> str:
     return "; ".join(f"{each.name}{f' × {each.count}' if each.count > 1 else ''}: {asks}" for each, asks in sets)
 
 
-def _amount(bound: Bound | None) -> str:
+def _amount(key: str, bound: Bound | None) -> str:
     if bound is None:
         return ""
     if bound.value is None:
         return "unknown"
-    return f"≤ {bound.value}" if bound.bound == "at-most" else str(bound.value)
+    return ("≤ " if bound.bound == "at-most" else "") + amount(bound.value, key)

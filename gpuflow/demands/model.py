@@ -491,13 +491,17 @@ class Demand:
     @cached_property
     def peak(self) -> Mapping[str, Bound]:
         """The worst moment per quota key."""
-        # The driver ends before the step's own pods start: the larger of the two counts.
-        usages: dict[str, Usage] = {step.name: largest_usage((step.usage, self._before)) for step in self.steps}
-        peaks = peaks_of(self.graph, usages, self.conditional, self._before)
+        peaks = peaks_of(self.graph, self._usages, self.conditional, self._before)
         for key, amount in self._claim_usage.items():
             known = peaks.get(key, Bound("exact", Quantity.zero))
             peaks[key] = known if known.value is None else replace(known, value=known.value + amount)
         return {key: self._visible_bound(key, bound) for key, bound in self._with_hidden(peaks)}
+
+    @cached_property
+    def _usages(self) -> dict[str, Usage]:
+        """What one copy of each step costs. The driver ends before its own pods start: the larger of the two counts."""
+        before = self._before
+        return {step.name: largest_usage((step.usage, before)) if before else step.usage for step in self.steps}
 
     def _with_hidden(self, peaks: Mapping[str, Bound]) -> Iterator[tuple[str, Bound]]:
         """The peaks, and the keys of which nothing is known."""
@@ -520,9 +524,23 @@ class Demand:
 
     @cached_property
     def overhead(self) -> Mapping[str, Bound]:
-        """How much the engine's own containers and pods ask for at their worst moment."""
-        found = peaks_of(self.graph, {step.name: step.overhead for step in self.steps}, self.conditional, self._before)
-        return {key: bound for key, bound in found.items() if bound.value}
+        """How much of each peak is the engine's own containers and pods."""
+        bare = {step.name: usage_beyond(step.usage, step.overhead) for step in self.steps}
+        parts = {name: usage_beyond(usage, bare[name]) for name, usage in self._usages.items()}
+        most = 1 + sum(each.milli * (step.copies or 10**6) for step in self.steps for each in parts[step.name].values())
+        # Which moment it is, all of them together decide; among equal ones, the engine's part.
+        mixed = {
+            name: {key: each * most + parts[name].get(key, Quantity.zero) for key, each in usage.items()}
+            for name, usage in self._usages.items()
+        }
+        keys, found = {key for part in parts.values() for key in part}, {}
+        for key, bound in peaks_of(self.graph, mixed, self.conditional, self._before).items() if keys else ():
+            value, whole = bound.value, self.peak[key]
+            is_part = value is not None and whole.value is not None and value.milli // most == whole.value.milli
+            rest = Quantity.from_nano(value.milli % most * 1_000_000, value.format) if value and is_part else None
+            if key in keys and (rest is None or rest):
+                found[key] = replace(whole, value=rest)
+        return found
 
     @property
     def _before(self) -> Usage:

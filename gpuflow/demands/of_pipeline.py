@@ -33,7 +33,6 @@ from gpuflow.demands.model import (
     PodSet,
     StepDemand,
     UnseenPart,
-    largest_usage,
     usage_beyond,
 )
 from gpuflow.demands.planned_pipeline import PlannedPipeline
@@ -274,12 +273,10 @@ def _step(planned: PlannedStep, parts: Engine, driver: PodSet | None, facts: Eng
     if gang is not None and facts.name != NO_ENGINE and facts.launches_gangs:
         launcher = _launcher(planned, parts)
         return replace(demand, pod_sets=(*demand.pod_sets, launcher), overhead=launcher.amounts.usage)
-    if pod is bare and driver is None:
+    if pod is bare:
         return demand
     own = StepDemand(planned.name, _pod_sets(gang, bare, first)).usage
-    # The driver ends before the step's own pods start: the larger of the two counts.
-    usage = demand.usage if driver is None else largest_usage((demand.usage, driver.amounts.usage))
-    return replace(demand, overhead=usage_beyond(usage, own))
+    return replace(demand, overhead=usage_beyond(demand.usage, own))
 
 
 def _launcher(planned: PlannedStep, parts: Engine) -> PodSet:

@@ -76,9 +76,9 @@ def _scopes(scopes: tuple[LimitLine, ...], paint: Paint) -> list[str]:
         (
             line(f"{SCOPE_WORDS.get(scope.kind, scope.kind)} {scope.name}"),
             line(scope.resource),
-            f"used {amount(scope.used if scope.used is not None else '?')}",
-            f"peak {amount(scope.peak if scope.peak is not None else '?')}",
-            f"hard {amount(scope.hard)}",
+            f"used {amount(scope.used if scope.used is not None else '?', scope.resource)}",
+            f"peak {amount(scope.peak if scope.peak is not None else '?', scope.resource)}",
+            f"hard {amount(scope.hard, scope.resource)}",
             bar(scope),
         )
         for scope in scopes
@@ -159,7 +159,7 @@ def _row(scope: LimitLine) -> str:
     cells = (
         md_cell(f"{scope.kind} {scope.name}"),
         md_code_cell(scope.resource),
-        *(None if each is None else amount(each) for each in (scope.used, scope.peak, scope.hard)),
+        *(None if each is None else amount(each, scope.resource) for each in (scope.used, scope.peak, scope.hard)),
         _verdict_text(scope.verdict),
     )
     return "| " + " | ".join("?" if cell is None else str(cell) for cell in cells) + " |"

@@ -20,7 +20,7 @@ from gpuflow.formats.contents import contents_of
 from gpuflow.readers import PassiveObject, foreign_in
 from gpuflow.site import Site
 from tests.assumed import ASSUMED
-from tests.checker.whole_scenes import checked, manifest
+from tests.checker.whole_scenes import NAMESPACE, checked, manifest
 
 Body = dict[str, Any]
 
@@ -407,3 +407,192 @@ spec:
         found = asked(text.replace("POOL", pool), tmp_path, quota(8), node)
         assert found.verdict == verdict
         assert ("GF803" in {each.code for each in found.findings}) == (pool == "none")
+
+
+RECURSION = f"""{HEAD}spec:
+  entrypoint: flip
+  templates:
+  - name: flip
+    inputs: {{parameters: [{{name: turn, value: "1"}}, {{name: gpus, value: "0"}}]}}
+    steps:
+    - - {{name: toss, template: toss}}
+    - - {{name: big, template: big, when: "{{{{inputs.parameters.turn}}}} == 2"}}
+      - name: again
+        template: AGAIN
+        when: "{{{{steps.toss.outputs.result}}}} == tails"
+        arguments: {{parameters: [{{name: turn, value: "{{{{steps.toss.outputs.result}}}}"}}]}}
+  - name: other
+    inputs: {{parameters: [{{name: turn, value: "1"}}]}}
+    steps: [[{{name: back, template: flip, arguments: {{parameters: [{{name: turn, value: "2"}}]}}}}]]
+  - {{name: toss, container: {{image: i, command: [x]}}}}
+  - {{name: big, BIG}}
+"""
+PLAIN = "container: {image: i, command: [x]}"
+GPU_MAX = {"type": "Container", "max": {"nvidia.com/gpu": "1"}}
+GPU_LIMITS: Body = {
+    "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l", "namespace": "ml"},
+    "spec": {"limits": [GPU_MAX]},
+}  # fmt: skip
+NODE: Body = {
+    "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
+    "status": {"allocatable": {"cpu": "64", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "8"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("again", ["flip", "other"])
+@pytest.mark.parametrize(
+    ("big", "objects", "verdict"),
+    [
+        (PLAIN, (quota(8),), "always"),
+        (PLAIN, (quota(8, "pods"),), "unknown"),
+        (PLAIN, (quota(8, "count/pods"),), "unknown"),
+        (PLAIN, (quota(8, "limits.cpu"),), "never"),
+        (PLAIN, (quota(8), GPU_LIMITS), "unknown"),
+        (PLAIN, (quota(8), NODE), "unknown"),
+        (GPUS % 1, (quota(8),), "unknown"),
+        (GPUS % 9, (quota(8),), "never"),
+        ("resource: {action: create, manifestFrom: {artifact: {name: m}}}", (quota(8),), "unknown"),
+    ],
+)
+def test_what_no_template_of_a_recursion_asks_for_is_certain(
+    again: str, big: str, objects: tuple[Body, ...], verdict: str, tmp_path: Path
+) -> None:
+    report = asked(RECURSION.replace("AGAIN", again).replace("BIG", big), tmp_path, *objects)
+    assert report.verdict == verdict, [each.message for each in report.findings]
+
+
+def test_a_recursion_is_bounded_by_the_parallelism_of_the_workflow(tmp_path: Path) -> None:
+    text = RECURSION.replace("AGAIN", "flip").replace("BIG", GPUS % 4)
+    assert asked(text.replace("spec:", "spec:\n  parallelism: 2", 1), tmp_path, quota(8)).verdict == "always"
+    assert asked(text.replace("spec:", "spec:\n  parallelism: 2", 1), tmp_path, quota(7)).verdict != "always"
+    capped = text.replace("  - name: flip", "  - name: flip\n    parallelism: 2", 1)
+    assert asked(capped, tmp_path, quota(8)).verdict == "unknown"
+
+
+def test_a_template_that_calls_itself_under_its_own_lock_may_wait_for_itself(tmp_path: Path) -> None:
+    text = RECURSION.replace("AGAIN", "flip").replace("BIG", PLAIN)
+    locked = text.replace("  - name: flip", "  - name: flip\n    synchronization: {mutexes: [{name: m}]}", 1)
+    report = asked(locked, tmp_path, quota(8))
+    assert report.verdict == "may-queue"
+    assert "waits for" in said(report, "GF831")
+
+
+def test_a_request_above_the_pods_own_limit_is_not_said_to_be_a_limit_range_s_fault(tmp_path: Path) -> None:
+    text = CRON.replace("SCHEDULE", "0 3 * * *").replace("DEADLINE", "backoffLimit: 1")
+    text = text.replace("limits: {nvidia.com/gpu: 1}", "requests: {cpu: 4}, limits: {cpu: 2}")
+    hint = said(asked(text, tmp_path), "GF503")
+    assert "set limits.cpu to the request or more" in hint and "default limit is below" not in hint
+
+
+def running(name: str, gpus: int, **status: str) -> Body:
+    limits = {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"nvidia.com/gpu": str(gpus)}}
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ml"},
+        "spec": {"nodeName": "n", "containers": [{"name": "m", "image": "i", "resources": limits}]},
+        "status": {"phase": "Running", **status},
+    }  # fmt: skip
+
+
+PLAIN_JOB = """apiVersion: batch/v1
+kind: Job
+metadata: {name: j}
+spec:
+  template:
+    spec: {TOLERATIONS restartPolicy: Never, containers: [C]}
+""".replace("[C]", "[{name: m, image: i, resources: {limits: {nvidia.com/gpu: 2}}}]")
+
+
+@pytest.mark.parametrize(
+    ("pods", "verdict"),
+    [
+        ([running("a", 4), running("b", 4)], "unknown"),
+        ([running("a", 4)], "always"),
+        ([running("a", 4), running("b", 4, phase="Succeeded")], "always"),
+    ],
+)
+def test_a_quota_that_says_less_than_its_pods_hold_is_not_believed(
+    pods: list[Body], verdict: str, tmp_path: Path
+) -> None:
+    report = asked(PLAIN_JOB.replace("TOLERATIONS", ""), tmp_path, quota(8), *pods)
+    assert report.verdict == verdict
+    words = "says that 0 of requests.nvidia.com/gpu is in use, and pods hold 8: with 2 more that is above 8"
+    assert (words in said(report, "GF576")) is (verdict == "unknown")
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "seconds"),
+    [
+        ("{key: t, operator: Exists, tolerationSeconds: 60}", "60 s"),
+        ("{key: t, operator: Exists}, {key: t, effect: NoExecute, tolerationSeconds: 60}", None),
+        ("{key: t, operator: Exists, effect: NoExecute, tolerationSeconds: 5}, {operator: Exists}", "5 s"),
+        ("{key: t, operator: Equal, value: x, effect: NoExecute, tolerationSeconds: 5}, {operator: Exists}", None),
+    ],
+)
+def test_a_pod_that_a_taint_evicts_later_is_said(tolerations: str, seconds: str | None, tmp_path: Path) -> None:
+    node = {**NODE, "spec": {"taints": [{"key": "t", "effect": "NoExecute"}]}}
+    text = PLAIN_JOB.replace("TOLERATIONS", f"tolerations: [{tolerations}],").replace(
+        "{key: t, operator: Exists, toleration", "{key: t, operator: Exists, effect: NoExecute, toleration"
+    )
+    report = asked(text, tmp_path, quota(8), node)
+    assert report.verdict == "always", [each.message for each in report.findings]
+    found = said(report, "GF548")
+    assert f"NoExecute taint of n for {seconds}:" in found if seconds else not found
+    elsewhere = asked(text.replace("restartPolicy", "nodeSelector: {a: b}, restartPolicy"), tmp_path, quota(8), node)
+    assert not said(elsewhere, "GF548")
+
+
+def test_a_gang_that_is_more_than_a_quota_says_that_the_launcher_is_one_of_its_pods() -> None:
+    text = "steps: {a: {gang: 4, command: [x]}}"
+    few = {**quota(4, "pods"), "metadata": {"name": "q", "namespace": NAMESPACE}}
+    words = said(checked(text, few, engine="argo"), "GF501")
+    assert "a gang of 5 pods, its launcher among them, asks for 5 of pods" in words
+    assert "a gang of 4 pods asks for 4 of pods" in said(
+        checked(text, {**few, **{key: quota(3, "pods")[key] for key in ("spec", "status")}}), "GF501"
+    )
+
+
+TWO_GANGS = f"""{HEAD}spec:
+  entrypoint: main
+  templates:
+  - name: main
+    dag: {{tasks: [{{name: a, template: g}}, {{name: b, template: g}}]}}
+  - name: g
+    resource:
+      action: create
+      successCondition: status.succeeded > 0
+      manifest: |
+        apiVersion: batch/v1
+        kind: Job
+        metadata: {{generateName: g-}}
+        spec:
+          completionMode: Indexed
+          completions: 4
+          parallelism: 4
+          template:
+            spec:
+              subdomain: s
+              restartPolicy: Never
+              containers: [{{name: m, image: i, resources: {{limits: {{nvidia.com/gpu: 1}}}}}}]
+"""
+
+
+def test_gangs_are_not_told_to_find_more_free_than_the_quota_has(tmp_path: Path) -> None:
+    few, enough = (said(asked(TWO_GANGS, tmp_path, quota(hard)), "GF555") for hard in (6, 7))
+    assert "let one run at a time, or have the quota raised to leave 7 of requests.nvidia.com/gpu free" in few
+    assert not enough and "parallel" not in few
+
+
+def test_no_number_is_promised_that_counts_what_a_step_creates(tmp_path: Path) -> None:
+    report = asked(TWO_GANGS, tmp_path, quota(7))
+    assert report.verdict == "may-queue"
+    assert [line.safe_parallelism for line in report.scopes] == [None]
+
+
+def test_a_kind_of_a_volume_that_is_left_out_may_need_others(tmp_path: Path) -> None:
+    mounts = "volumes: [{name: v, persistentVolumeClaim: {claimName: c}}], restartPolicy"
+    demand = demands(PLAIN_JOB.replace("TOLERATIONS", "").replace("restartPolicy", mounts), tmp_path)[0]
+    assert isinstance(demand, Demand)
+    report = check(demand, Cluster("c.yaml", (), assumed=ASSUMED - {"PersistentVolumeClaim"}), "ml")
+    assert "of a volume, others may be asked for then" in said(report, "GF536")
+    report = check(demand, Cluster("c.yaml", (), assumed=ASSUMED - {"ResourceQuota"}), "ml")
+    assert "leaves the kind out" in said(report, "GF536") and "of a volume" not in said(report, "GF536")

@@ -63,11 +63,12 @@ def refusal_hint(answer: Admission, demand: Demand) -> str | None:
         facts = facts_of(demand.engine)
         added = f"{', '.join(sorted(owners))}: added by {facts.title}; {facts.container_settings}"
         return f"{added}\nelse have the namespace's LimitRange changed"
-    known = [found for reason in answer.reasons if (found := _admission_hint(reason)) is not None]
+    ours = demand.pipeline is not None
+    known = [found for reason in answer.reasons if (found := _admission_hint(reason, ours=ours)) is not None]
     return min(known, key=lambda each: each[0])[1] if known else None
 
 
-def _admission_hint(reason: Reason) -> tuple[int, str] | None:
+def _admission_hint(reason: Reason, *, ours: bool) -> tuple[int, str] | None:
     """What to change, and its place among the hints: the first of several is given."""
     match reason:
         case BoundViolation(bound="maximum", kind="Pod", side="limit", given=None, resource=key) if "/" in key:
@@ -78,6 +79,9 @@ def _admission_hint(reason: Reason) -> tuple[int, str] | None:
         case LimitRequired():
             text = "a LimitRange with min for a GPU gives containers a request without a limit; "
             return 2, f"{text}drop the key from the LimitRange"
+        case RequestAboveLimit(resource=key) if not ours:
+            text = f"set limits.{key} to the request or more; where the document has no such limit, "
+            return 3, f"{text}a LimitRange's default stands in for it"
         case RequestAboveLimit(resource="cpu" | "memory" as key):
             text = "the LimitRange's default limit is below what the step requests: set the limit too, "
             return 3, f"{text}{key}: {{request: …, limit: …}}"

@@ -348,6 +348,7 @@ def limit_lines(
     held = ephemeral_peaks(demand, mounted)
     driver, made = driver_admission(demand, policy), run_objects(demand)
     counted: dict[tuple[object, ...], QuotaCounts] = {}
+    may_be_capped = demand.pipeline is not None or (demand.keeps_cap and not demand.by_itself)
     for item, quota in policy.quotas:
         if quota.scopes not in counted:
             alike = [other for _, other in policy.quotas if other.scopes == quota.scopes]
@@ -370,7 +371,7 @@ def limit_lines(
                 volumes = (charge.get(key, Quantity.zero) for charge in mounted.values())
                 together = claims.get(key, Quantity.zero) + max((Quantity.zero, *volumes))
                 alone = max(*wholes, together, Quantity.zero)
-                tree = None if key in claims or key in held else own.tree
+                tree = None if key in claims or key in held or not may_be_capped else own.tree
                 least = left.at_least if left is not None else Quantity.zero
                 smallest = None if key in made and made[key].per == "run" else max(alone, least)
                 yield QuotaLine(_limit_line(quota, key, bound, tree, runs, smallest, left), bound, item, least, left)

@@ -101,19 +101,19 @@ def _strict_findings(q: Question) -> Iterable[Finding]:
 
 RULES: Final[tuple[CheckRule, ...]] = (
     engine_refusals, refused_fields, maybe_refused_fields, silenced_fields, kueue_refusals, possible_kueue_refusals,
-    engine_notes, snapshot.namespace_refusals,
-    snapshot.missing_accounts, snapshot.objects_behind_their_users, snapshot.namesakes_in_files,
-    snapshot.optional_whitelist, pods.refused_steps, pods.order_dependent_steps, volumes.refused_claims,
-    volumes.refused_ephemeral_volumes, volumes.unfilled_claims, volumes.missing_claims, volumes.unknown_classes,
-    volumes.unusable_claims, volumes.small_claims, pods.limit_range_gpus, quotas.ineffective_keys, quotas.quota_lines,
-    quotas.unknown_usage, quotas.claimed_devices, quotas.default_priority, placement, document_warnings,
-    deadlocks.waits, deadlocks.open_questions, deadlocks.kept_beside, deadlocks.served_queue, pods.unseen_parts,
-    pods.mig_slices, pods.refused_driver, deadlocks.gangs_above_quota, deadlocks.gang_deadlocks,
-    deadlocks.waiting_counts_in_quota, pods.best_effort, pods.small_containers, pods.created_objects,
-    deadlocks.deadline_counts_waiting, quotas.assumed_quotas, snapshot.cohort_cycles, snapshot.assumptions,
-    snapshot.queues_without_kueue, snapshot.kinds_not_shown, snapshot.closed_kinds, snapshot.wrong_snapshot,
-    quotas.empty_quotas, snapshot.other_namespace, snapshot.unknown_fields, snapshot.empty_limits,
-    snapshot.silent_nodes, snapshot.lost_workloads, snapshot.unmodeled_objects, snapshot.hidden_labels,
+    engine_notes, snapshot.namespace_refusals, snapshot.missing_accounts, snapshot.objects_behind_their_users,
+    snapshot.namesakes_in_files, snapshot.optional_whitelist, pods.refused_steps, pods.order_dependent_steps,
+    volumes.refused_claims, volumes.refused_ephemeral_volumes, volumes.unfilled_claims, volumes.missing_claims,
+    volumes.unknown_classes, volumes.unusable_claims, volumes.small_claims, pods.limit_range_gpus,
+    quotas.ineffective_keys, quotas.quota_lines, quotas.unknown_usage, quotas.late_usage, quotas.claimed_devices,
+    quotas.default_priority, placement, document_warnings, deadlocks.waits, deadlocks.open_questions,
+    deadlocks.kept_beside, deadlocks.served_queue, pods.unseen_parts, pods.mig_slices, pods.evicted_later,
+    pods.refused_driver, deadlocks.gangs_above_quota, deadlocks.gang_deadlocks, deadlocks.waiting_counts_in_quota,
+    pods.best_effort, pods.small_containers, pods.created_objects, deadlocks.deadline_counts_waiting,
+    quotas.assumed_quotas, snapshot.cohort_cycles, snapshot.assumptions, snapshot.queues_without_kueue,
+    snapshot.kinds_not_shown, snapshot.closed_kinds, snapshot.wrong_snapshot, quotas.empty_quotas,
+    snapshot.other_namespace, snapshot.unknown_fields, snapshot.empty_limits, snapshot.silent_nodes,
+    snapshot.lost_workloads, snapshot.unmodeled_objects, snapshot.hidden_labels,
 )  # fmt: skip
 """In the order in which a report says them, within each severity."""
 

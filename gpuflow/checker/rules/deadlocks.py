@@ -16,7 +16,7 @@ from gpuflow.cluster import Cluster
 from gpuflow.core.errors import Finding, Problem, join_names, list_names
 from gpuflow.demands import Demand
 from gpuflow.demands.gang_scheduling import gangs_of, one_by_one_finding, starts_whole
-from gpuflow.demands.model import sum_usages
+from gpuflow.demands.model import LAUNCHER, sum_usages
 from gpuflow.demands.peaks import tree_of
 from gpuflow.graph import peak
 from gpuflow.kubernetes.labels import DEFAULT_QUEUE, QUEUE_LABEL
@@ -88,6 +88,8 @@ def gangs_above_quota(q: Question) -> Iterator[Problem]:
     for name, members in _admitted_gangs(q).items():
         pods = sum(one.step.pods for one in members)
         asking = f"its {pods} pods together ask" if q.demand.kind in REPLICAS else f"a gang of {pods} pods asks"
+        if LAUNCHER in (each.name for one in members for each in one.step.pod_sets):
+            asking = f"a gang of {pods} pods, its launcher among them, asks"
         for _, quota in q.policy.quotas:
             whole = sum_usages((charge_of(one.ever, quota), one.step.pods) for one in members)
             for key in sorted(key for key in whole if whole[key] > quota.hard[key]):
@@ -131,7 +133,9 @@ def gang_deadlocks(q: Question) -> Iterator[Problem]:
             enough = sum((part.most_held * part.copies for part in held), min(part.smallest_pod for part in held))
             text = f"{list_names(list(parts), 'gang')}: when they run at once, each can take a part of the {free} of "
             text += f"{key} that quota {quota.name} leaves and wait forever for the rest"
-            hint = f"let one run at a time (needs, or parallel), or leave {enough} of {key} free for them"
+            words = "let one run at a time" + (" (needs, or parallel)" if q.demand.kind == "Pipeline" else "")
+            leave = "leave" if enough <= quota.hard[key] else "have the quota raised to leave"
+            hint = f"{words}, or {leave} {enough} of {key} free for them"
             yield Problem(text, q.where(gangs[next(iter(parts))][0].step.name), hint)
             return
 

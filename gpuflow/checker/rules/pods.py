@@ -17,6 +17,7 @@ from gpuflow.core.errors import Finding, Problem, Where, join_names, list_names
 from gpuflow.demands import Demand
 from gpuflow.engines import facts_of, too_small_containers
 from gpuflow.kubernetes.admission.pod import quality_of_service, read_pod
+from gpuflow.kubernetes.labels import Toleration, read_tolerations
 
 STAGES: Final = {
     "quota": ("GF501", "ask for less in this step, or have the quota raised"),
@@ -154,6 +155,42 @@ def _mig_finding(code: str, what: str, steps: list[str], demand: Demand) -> Find
         text = f"{list_names(steps)} asks for {GPU}, and on {what} that is a MIG slice, not a GPU"
         hint = f"select nodes by {PRODUCT_KEY}, or take the slice on purpose and silence {code}"
     return Finding(code, text, demand.where(steps[0]), hint, severity="warning")
+
+
+@check_rule("GF548", severity="note")
+def evicted_later(q: Question) -> Iterator[Problem]:
+    """Steps that a taint drives off a node some time after they have started there.
+
+    Mirrors k8s.io/kubernetes/pkg/controller/tainteviction.processPodOnNode, Kubernetes v1.36.3.
+    """
+    specs = [(step.name, each.pod["spec"]) for step in q.demand.steps for each in step.pod_sets]
+    brief = [(name, spec) for name, spec in specs if "tolerationSeconds" in str(spec.get("tolerations"))]
+    nodes = [read_node(each.body) for each in q.cluster.of("Node")] if brief else []
+    groups: dict[tuple[str, int], dict[str, None]] = {}
+    for name, spec in brief:
+        placement, written = read_placement(spec), spec["tolerations"]
+        pairs = list(zip(read_tolerations(written, "spec.tolerations"), written, strict=True))
+        for node in (each for each in nodes if placement.matches(each.name, each.labels)):
+            seconds = _seconds_on(node, pairs)
+            if seconds is not None:
+                groups.setdefault((name, seconds), {})[node.name] = None
+    for (name, seconds), there in groups.items():
+        text = f"{name} tolerates a NoExecute taint of {join_names(list(there), 6)} for {seconds} s: a pod there is "
+        text += f"evicted {seconds} s after it was put there, however long its work takes"
+        yield Problem(text, q.where(name), "leave tolerationSeconds out to stay")
+
+
+def _seconds_on(node: Node, tolerations: Sequence[tuple[Toleration, Mapping[str, Any]]]) -> int | None:
+    """After how long a node evicts a pod; None: never, or it takes none. Of each taint the first toleration counts."""
+    found: list[int] = []
+    for taint in node.taints:
+        fits = (raw for one, raw in tolerations if one.tolerates(taint.key, taint.value, taint.effect, comparing=False))
+        first = next(fits, None)
+        if first is None:
+            return None
+        if taint.effect == "NoExecute" and first.get("tolerationSeconds") is not None:
+            found.append(max(0, int(first["tolerationSeconds"])))
+    return min(found, default=None)
 
 
 def _asks_for_gpu(pod: Mapping[str, Any]) -> bool:

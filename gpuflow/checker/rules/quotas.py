@@ -100,8 +100,9 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
         yield warning("GF514", text, where, "have the quota raised to the most that there may be")
         return
     if scope.verdict == "unknown" and bound.reached is not None:
-        hint = "give the pipeline a parallel cap, or a quota for the most that it may hold"
-        if scope.safe_parallelism is not None:
+        cap = "give the pipeline a parallel cap, or" if demand.kind == "Pipeline" else "give it"
+        hint = f"{cap} a quota for the most that it may hold"
+        if scope.safe_parallelism is not None and facts_of(demand.engine).keeps_parallel:
             hint = f"with {cap_word(demand)}: {scope.safe_parallelism} this line of the quota always has room"
         text = f"{scope.resource}: quota {scope.name} leaves {left} of {scope.hard}, and the worst moment is at most "
         text += f"{scope.peak}, perhaps less: {bound.because}"
@@ -120,10 +121,11 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
     if made is not None and made.per == "run":
         hint = f"nothing asks again: while old ones are kept, no run starts; delete some {made.kind}s first"
     is_less = bound.bound == "at-most" or demand.only_at_most is not None or bound.reached is not None
-    most = f"up to {amount(scope.peak)}" if is_less else amount(scope.peak)
+    most, free, hard = (amount(each, scope.resource) for each in (scope.peak, left, scope.hard))
+    most = f"up to {most}" if is_less else most
     yield warning(
         "GF512",
-        f"{together} for {most} of {scope.resource}; quota {scope.name} leaves {amount(left)} of {amount(scope.hard)}",
+        f"{together} for {most} of {scope.resource}; quota {scope.name} leaves {free} of {hard}",
         where,
         hint,
         kubernetes=words,
@@ -198,6 +200,21 @@ def unknown_usage(q: Question) -> Iterator[Problem]:
                 "take the snapshot again when Kubernetes has caught up",
                 kubernetes=words,
             )
+
+
+@check_rule("GF576", verdict="unknown")
+def late_usage(q: Question) -> Iterator[Problem]:
+    """Quotas that say less is in use than the pods of their namespace hold, where the pipeline then has no room."""
+    all_pods = {quota.name for _, quota in q.policy.quotas if not quota.scopes}
+    for scope, _, item, _, _ in q.quota_lines:
+        if scope.verdict != "always" or scope.name not in all_pods or not is_tracked_for_pods(scope.resource):
+            continue
+        held = q.ready.live_usage.get(scope.resource, Quantity.zero)
+        used, peak = scope.used or Quantity.zero, scope.peak or Quantity.zero
+        if used < held and held + peak > scope.hard:
+            text = f"quota {scope.name} says that {amount(used)} of {scope.resource} is in use, and pods hold "
+            text += f"{amount(held)}: with {amount(peak)} more that is above {amount(scope.hard)}"
+            yield Problem(text, item.at("status", "used"), "take the snapshot again when Kubernetes has caught up")
 
 
 CLAIMS_KEY = "count/resourceclaims.resource.k8s.io"

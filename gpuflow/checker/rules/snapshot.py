@@ -202,7 +202,8 @@ def kinds_not_shown(q: Question) -> Iterator[Problem]:
         Where(q.cluster.source),
         f"add it: gpuflow snapshot -o DIR --namespace {q.namespace}, or kubectl get {plurals} -A -o yaml > DIR/x.yaml\n"
         f"where the cluster has none of a kind, say so in a file: {{{missing_kinds.RECORD}, listed: [{first}]}}; "
-        f"assumed: [{first}] leaves the kind out of the check",
+        f"assumed: [{first}] leaves the kind out of the check"
+        + ("; of a volume, others may be asked for then" if first in missing_kinds.VOLUMES else ""),
     )
 
 

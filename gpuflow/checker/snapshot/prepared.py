@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpuflow.checker.nodes.controllers import with_condition_taints, with_daemons
 from gpuflow.checker.nodes.node_info import read_node_list
@@ -17,6 +17,9 @@ from gpuflow.checker.snapshot.validation import validate
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.core.errors import Finding, GpuflowError, Where
 from gpuflow.demands import Demand
+from gpuflow.demands.model import sum_usages
+from gpuflow.demands.peaks import Usage, amounts_of
+from gpuflow.kubernetes.resources import read_map
 
 
 class PreparedCluster:
@@ -56,7 +59,8 @@ class PreparedCluster:
             if is_same and (self._default or not self.files):
                 other = copy(self)  # its objects were validated
                 other.cluster, other.namespace = self._whole.seen_from(namespace), namespace
-                other.__dict__.pop("storage", None)
+                for each in ("storage", "live_usage"):
+                    other.__dict__.pop(each, None)
             else:
                 other = PreparedCluster(cluster, namespace, default=self._default, read=self._read, files=self.files)
                 other._others = self._others
@@ -87,6 +91,12 @@ class PreparedCluster:
             raise GpuflowError(Finding("GF403", str(refusal), where, "fix the manifest")) from None
 
     @cached_property
+    def live_usage(self) -> Usage:
+        """What the pods of the namespace that have not ended cost, by quota key."""
+        pods = (item.body for item in self.cluster.of("Pod", self.namespace))
+        return sum_usages((amounts_of(each).usage, 1) for each in pods if not _is_ending(each))
+
+    @cached_property
     def node_pools(self) -> NodePools | None:
         """The nodes with what is bound to them; `None` when it is not known which nodes there are."""
         nodes = self.cluster.of("Node")
@@ -115,6 +125,11 @@ class NamespacePart(NamedTuple):
 def prepare_cluster(cluster: Cluster | PreparedCluster, namespace: str) -> PreparedCluster:
     """The cluster, ready for checks of this namespace."""
     return PreparedCluster(cluster, namespace) if isinstance(cluster, Cluster) else cluster.seen_from(namespace)
+
+
+def _is_ending(pod: Mapping[str, Any]) -> bool:
+    done = read_map(pod.get("status"), "status").get("phase") in ("Succeeded", "Failed")
+    return done or "deletionTimestamp" in read_map(pod.get("metadata"), "metadata")
 
 
 def _same_objects(one: Cluster, other: Cluster) -> bool:

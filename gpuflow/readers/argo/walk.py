@@ -29,7 +29,7 @@ from gpuflow.formats.argo import (
     waits_of,
 )
 from gpuflow.formats.documents import Library
-from gpuflow.formats.nodes import as_list, as_plain, mapping, number_of, text_of
+from gpuflow.formats.nodes import as_list, as_plain, mapping, maps, number_of, text_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_cycle
 from gpuflow.kubernetes.strategic_merge import BadPatch
 from gpuflow.quantity import Quantity
@@ -306,9 +306,10 @@ class Walk:
 
     def template(self, template: Template, arguments: Mapping[str, Value], at: Call, name: str, place: Place) -> Child:
         mark = id(template.tree)
-        if mark in at.stack or len(at.stack) >= DEEPEST:
-            because = f"template {template.name} calls itself: how often is decided in the run"
-            because = because if mark in at.stack else f"templates call each other more than {DEEPEST} deep"
+        if mark in at.stack:
+            return self._read_recursion(template, at, name, place)
+        if len(at.stack) >= DEEPEST:
+            because = f"templates call each other more than {DEEPEST} deep"
             self.found.add_unknown(name, OpenValue(because), place.where())
             return empty_child(name)
         tree = self._with_defaults(template)
@@ -343,6 +344,24 @@ class Walk:
         if tree.get("daemon") is True:
             self.found.daemons.append(name)
         return replace(child, locks=locks, is_daemon=tree.get("daemon") is True)
+
+    def _read_recursion(self, template: Template, at: Call, name: str, place: Place) -> Child:
+        """A template inside itself: any number of all that it runs, whatever it is given."""
+        again = -id(template.tree)
+        if again in at.stack:
+            return empty_child(name)  # one of that number
+        because = f"template {template.name} calls itself ({place.where()}): how often is decided in the run"
+        inputs = maps(mapping(self._with_defaults(template).get("inputs")).get("parameters"))
+        given = {str(each.get("name")): OpenValue(because) for each in inputs}
+        around = tuple(each for each in at.stack if each != -again)
+        inside = replace(at, stack=(*around, again), copies=None, sure=False)
+        marks, refused, claims = self.found.marks(), set(self.found.findings), len(self.found.claims)
+        body = self.template(template, given, inside, name, place)
+        if not refused.issuperset(self.found.findings) or len(self.found.claims) > claims:
+            self.found.take_back(marks)
+            self.found.add_unknown(name, OpenValue(because), place.where())
+            return empty_child(name)
+        return Child(Loop(name, body.tree, Unknown(because)), is_pods=False)
 
     def _template_place(self, template: Template, *path: str, key: bool = False) -> Where:
         """Where a field of a template is written: in it, or in the defaults of all templates."""

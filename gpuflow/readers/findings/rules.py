@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpuflow.core import yaml_tree
 from gpuflow.core.codes import CODES
-from gpuflow.core.errors import Finding, Problem, Rule, Where, did_you_mean, rule, warning
+from gpuflow.core.errors import Finding, Problem, Rule, Where, did_you_mean, list_names, rule, warning
 from gpuflow.demands.gang_scheduling import (
     as_mapping,
     gangs_of,
@@ -31,7 +31,7 @@ from gpuflow.demands.gang_scheduling import (
 )
 from gpuflow.demands.model import Demand
 from gpuflow.formats.argo import workflow_of
-from gpuflow.formats.documents import KFP, Document, Library
+from gpuflow.formats.documents import DAG, KFP, Document, Library
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.kubernetes.resources import read_quantity
 from gpuflow.quantity import Quantity
@@ -70,7 +70,7 @@ def gangs_without_scheduling(subject: Subject) -> Iterator[Finding]:
 @rule("GF774")
 def queue_on_pods(subject: Subject) -> Iterator[Problem]:
     """A queue that admits the pods of a gang one by one."""
-    if subject.kind in (*SERVING, *WORKFLOWS) or _object_names_queue(subject):
+    if subject.kind in (*SERVING, *WORKFLOWS, DAG[0]) or subject.document.group == KFP or _object_names_queue(subject):
         return
     for step in gangs_of(subject.demand, least_gpus=0):
         if any(is_queued(each.pod) for each in step.pod_sets):
@@ -80,6 +80,20 @@ def queue_on_pods(subject: Subject) -> Iterator[Problem]:
                 subject.where(step.name),
                 f"move the label {QUEUE_LABEL} to metadata.labels of the {subject.kind}",
             )
+
+
+@rule("GF775")
+def queue_passed_by(subject: Subject) -> Iterator[Problem]:
+    """A queue that a workflow names for itself, which Argo tells none of its pods."""
+    name = as_mapping(as_mapping(subject.document.tree.get("metadata")).get("labels")).get(QUEUE_LABEL)
+    if subject.kind not in WORKFLOWS or not name:
+        return
+    passing = [step.name for step in subject.demand.steps if not all(is_queued(each.pod) for each in step.pod_sets)]
+    if passing:
+        text = f"{subject.title} names queue {name} for itself, and Argo copies its labels to no pod: "
+        text += f"{list_names(passing)} passes that queue by"
+        hint = f"podMetadata: {{labels: {{{QUEUE_LABEL}: {name}}}}} in its spec labels every pod"
+        yield Problem(text, subject.document.where("metadata", "labels", QUEUE_LABEL), hint)
 
 
 def _object_names_queue(subject: Subject) -> bool:
@@ -457,7 +471,8 @@ def _silence_places(document: Document) -> Iterator[tuple[tuple[str, ...], Where
 RULES: Final[tuple[Rule[Subject], ...]] = (
     old_spelling, tasks_without_pods, several_namespaces, uncounted_pods,
     gpus_without_limit, retries_on_spot, restarts_with_checkpoint, checkpoints_lost, restarted_members,
-    small_shared_memory, gangs_without_scheduling, queue_on_pods, overlapping_schedule, update_surges, unused_silences,
+    small_shared_memory, gangs_without_scheduling, queue_on_pods, queue_passed_by,
+    overlapping_schedule, update_surges, unused_silences,
 )  # fmt: skip
 """In the order in which they are said, within each severity."""
 CODES_OF_CHECK = {"GF553": "GF772"}

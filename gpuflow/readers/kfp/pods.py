@@ -60,6 +60,12 @@ class BuiltPod:
         because = f"{what}: {value.because}"
         self.hidden.append(UnseenPart(task.name, because, where, resource, value.hint, resource is None))
 
+    def note_default(self, task: Task, what: str, value: Value, where: Where) -> None:
+        """Say that an amount is a parameter's default."""
+        if isinstance(value, KnownValue) and value.is_default:
+            text = f'task "{task.name}": {what} is {value.value}, the default of a parameter that a run may set'
+            self.findings.append(Finding("GF529", text, where, "--param NAME=VALUE checks another run", "note"))
+
     def add_volume(self, volume: Mapping[str, Any], path: str) -> None:
         """A volume that the main container mounts."""
         volumes = self.pod["spec"].setdefault("volumes", [])
@@ -128,6 +134,7 @@ def _resources(task: Task, spec: Message, made: BuiltPod) -> dict[str, dict[str,
     found: dict[str, dict[str, str]] = {}
     for side, resource, name, text, where in amounts_of(spec):
         value = substitute(text, task.inputs)
+        made.note_default(task, name, value, where)
         if isinstance(value, OpenValue) and not value.among:
             made.hide(task, name, value, where, resource)
             continue
@@ -165,6 +172,8 @@ def _accelerator(task: Task, resources: Message, made: BuiltPod) -> Iterator[tup
         made.hide(task, f"accelerator.{name}", unknown, spec.where(name), str(resource))
         return
     if kind.value and count.value:
+        made.note_default(task, "accelerator.resourceType", kind, spec.where("resourceType"))
+        made.note_default(task, "accelerator.resourceCount", count, spec.where("resourceCount"))
         yield str(kind.value), quantity(task.name, "resourceCount", str(count.value), spec.where("resourceCount"))
         return
     missing = "resourceType" if not kind.value else "resourceCount"

@@ -6,6 +6,8 @@ gpuflow/readers/argo/walk.py.
 
 from __future__ import annotations
 
+import pytest
+
 from tests.readers.argo.reading import POD, peak, pods, read
 
 LEAF = f"  - {{name: a, {POD}}}\n"
@@ -228,8 +230,8 @@ spec:
 """
     demand = read(text + LEAF)
     assert peak(demand) == ("unknown", None)
-    assert "template flip calls itself" in demand.unseen[0].because
-    assert demand.unseen[0].where.line == 11
+    assert "template flip calls itself (w.yaml:11" in (demand.peak["pods"].because or "")
+    assert not demand.unseen
 
 
 def test_parallelism_of_the_workflow_counts_pods_and_that_of_a_template_its_children() -> None:

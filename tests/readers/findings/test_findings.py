@@ -62,6 +62,13 @@ EMPTY = "volumes: [{name: data, emptyDir: {}}]"
 IGNORE = "podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget, status: 'True'}]}]}"
 QUEUE = "kueue.x-k8s.io/queue-name: gpus"
 RING = SAMPLES["job set"].text
+PASSED_BY = f"""apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {{name: w, labels: {{{QUEUE}}}}}
+spec:
+  entrypoint: a
+  templates: [{{name: a, container: {{image: i, command: [x]}}}}]
+"""
 CASES: dict[str, Case] = {
     "GF761": Case(torch(1).replace("limits", "requests"), 11, torch(1)),
     "GF764": Case(
@@ -94,6 +101,7 @@ CASES: dict[str, Case] = {
         4,
         SAMPLES["deployment"].text.replace("  template:", "  strategy: {type: Recreate}\n  template:"),
     ),
+    "GF775": Case(PASSED_BY, 3, PASSED_BY.replace("spec:", f"spec:\n  podMetadata: {{labels: {{{QUEUE}}}}}")),
     "GF774": Case(
         RING.replace("          spec:", f"          metadata: {{labels: {{{QUEUE}}}}}\n          spec:"),
         11,

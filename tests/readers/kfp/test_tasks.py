@@ -197,6 +197,28 @@ def test_the_default_of_a_parameter_that_a_loop_runs_over_is_said() -> None:
     assert not [each for each in read(document, params={"xs": "[1]"}).refusals if each.code == "GF529"]
 
 
+def test_amounts_that_are_defaults_of_parameters_are_said() -> None:
+    gpus = {"gpus": {**STRING, "defaultValue": "2"}, "cpu": {**STRING, "defaultValue": "4"}}
+    wanted = container(
+        resourceCpuLimit="{{$.inputs.parameters['cpu']}}",
+        resourceMemoryLimit="1Gi",
+        accelerator={"resourceType": "nvidia.com/gpu", "resourceCount": "{{$.inputs.parameters['gpus']}}"},
+    )
+    tasks = {"a": task("a", inputs={"gpus": given("gpus"), "cpu": given("cpu")})}
+    components = {
+        "comp-a": {"executorLabel": "exec-a", "inputDefinitions": {"parameters": {"gpus": STRING, "cpu": STRING}}}
+    }
+    document = pipeline(tasks, components=components, executors={"exec-a": wanted}, params=gpus)
+    notes = [each for each in read(document).refusals if each.code == "GF529"]
+    assert [each.message for each in notes] == [
+        'task "a": resourceCpuLimit is 4, the default of a parameter that a run may set',
+        'task "a": accelerator.resourceCount is 2, the default of a parameter that a run may set',
+    ]
+    assert {each.severity for each in notes} == {"note"}
+    (left,) = [each for each in read(document, params={"gpus": "8"}).refusals if each.code == "GF529"]
+    assert "resourceCpuLimit" in left.message
+
+
 def test_a_condition_on_the_item_of_a_loop_may_leave_items_out() -> None:
     components = {
         "comp-loop": group(

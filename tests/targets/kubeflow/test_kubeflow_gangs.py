@@ -295,3 +295,11 @@ def test_the_compiled_file_asks_for_what_its_source_asks_for(engine: str, tmp_pa
     }
     assert str(read.peak["pods"].value) == ("4" if engine == "none" else "5")
     assert str(read.peak["requests.nvidia.com/gpu"].value) == "8"
+
+
+def test_a_compiled_gang_in_a_queue_is_not_said_to_be_admitted_pod_by_pod(tmp_path: Path) -> None:
+    site, file = Site.load("gke"), tmp_path / "p.yaml"
+    file.write_text(compiled(_source(gpu="l4", queue="q"), site=site))
+    read = foreign_in(read_documents(file))[0][0].demand(Options(site, "kubeflow"))
+    assert read.source is not None and any("kueue.x-k8s.io/queue-name" in str(each.pod) for each in read.steps)
+    assert "GF774" not in [each.code for each in read.source.warnings()]
