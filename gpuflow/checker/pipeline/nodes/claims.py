@@ -257,7 +257,9 @@ class _ClaimCheck:
         return None
 
     def _meets_others(self, tie: Tie) -> bool:
-        """Whether a pod mounts another tied claim too that may have come to be elsewhere."""
+        """Whether a pod mounts another tied claim too that may have come to be elsewhere, or must be spread."""
+        if any(each.pod.constraints for each in self.members):
+            return True
         users = {each.pod_group for each in self.members}
         for other in self.claims.mounted.values():
             if other.key == self.mounted.key or other.tie is None:
