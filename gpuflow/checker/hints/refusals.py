@@ -283,10 +283,8 @@ def reason_nowhere(node_pools: NodePools, pod: UnboundPod, pods: int) -> str:
     if all(node_pools.empty[index].slots < 1 for index in pool.ever):
         return "every eligible node has no pod slot (allocatable pods) left beside the pods that belong to it"
     if is_kept_out_for_good(node_pools, pod):
-        return (
-            "on every eligible node a pod that belongs to the node has a host port that the step asks for, or is kept "
-            "apart from it by anti-affinity; or the node lacks a label over which the step must be spread"
-        )
+        text = "every eligible node has a pod that belongs to it and keeps the step out (host port, anti-affinity), or "
+        return f"{text}lacks a label that the step is spread over"
     if gang_has_no_domain(node_pools, pod, pods):
         return f"no domain that the gang must be in together holds all {pods} pods"
     if pods > 1:

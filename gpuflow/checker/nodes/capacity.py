@@ -33,8 +33,7 @@ from gpuflow.quantity import Quantity
 
 
 def is_kept_out_for_good(node_pools: NodePools, pod: UnboundPod) -> bool:
-    """Whether every node that is for the pod lacks a label over which it must be spread, or has a pod that belongs to
-    the node and keeps this one out, by a host port or by an anti-affinity of either."""
+    """Whether every node for the pod lacks a label that it is spread over, or has a pod that stays and keeps it out."""
     if not (pod.ports or pod.affinity.apart or pod.constraints or node_pools.is_repelled(pod)):
         return False
     apart = tuple(term for term in pod.affinity.apart if term.is_plain)

@@ -179,8 +179,7 @@ class MountedClaims:
         return key
 
     def _examine_each(self, mounted: MountedClaim, claim: Claim, prefix: str) -> MountedClaim:
-        """A claim that every pod has for itself, where a volume is made for it. `prefix`: how the names of those begin
-        that stay when their pods go."""
+        """A claim that every pod has for itself. `prefix`: how the names begin of those that outlive their pods."""
         found = self._examine_unbound(mounted, claim)
         unknown = self._unsure_of_stored(prefix) if prefix else None
         never = found.never if unknown is None else None

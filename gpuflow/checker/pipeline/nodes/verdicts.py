@@ -156,8 +156,7 @@ class NodeVerdicts:
         return Decision("may-queue", tuple(request.pod.requests), pending=repelling) if repelling else decision
 
     def _is_spread_always(self, request: PoolRequest) -> bool:
-        """Whether its spread constraint always leaves it room: the domain with the fewest pods takes one more, and in
-        each domain that the scheduler counts there is room, wherever the other pods are."""
+        """Whether each domain always has room: the one with the fewest pods takes one more, whichever that is."""
         node_list, plain = self.node_pools.node_list, replace(request, pod=request.pod._replace(constraints=()))
         constraint, found = request.pod.constraints[0], balances(request.pod, node_list)[0]
         if len(request.pod.constraints) > 1 or node_list.templates or constraint.max_skew < 1:
@@ -169,10 +168,6 @@ class NodeVerdicts:
             hosts and self.decide_among(plain, self.concurrency, frozenset(hosts)).verdict == "always"
             for hosts in domains.values()
         )
-
-    def _are_apart(self, pod: UnboundPod, other: UnboundPod) -> bool:
-        """Whether two pods are never on one node."""
-        return not can_share(pod, other) or self._repels(pod, other) or self._repels(other, pod)
 
     def _repels(self, pod: UnboundPod, other: UnboundPod) -> bool:
         labels = self.node_pools.node_list.namespaces.get(other.namespace, {})
@@ -190,7 +185,11 @@ class NodeVerdicts:
         pod = request.pod
         if not (pod.ports or pod.disks or pod.affinity.apart or self._repelling):
             return frozenset()
-        return frozenset(each.pod_group for each in self._neighbors(request) if self._are_apart(pod, each.pod))
+        return frozenset(
+            each.pod_group
+            for each in self._neighbors(request)
+            if not can_share(pod, each.pod) or self._repels(pod, each.pod) or self._repels(each.pod, pod)
+        )
 
     def safe_parallelism(self, verdicts: Sequence[NodeVerdict]) -> int | None:
         """The largest cap on live pods with which all of these always find room at once."""
@@ -315,8 +314,7 @@ class NodeVerdicts:
                 return
 
     def _is_kept_out(self, request: PoolRequest) -> bool:
-        """Whether no node ever takes it for a reason other than room: pods that stay, a label that no node has, a gang
-        without a domain that is large enough."""
+        """Whether no node ever takes it for a reason other than room."""
         if request.pool.templates:
             return False  # what new nodes carry is not known
         return is_kept_out_for_good(self.node_pools, request.pod) or gang_has_no_domain(
