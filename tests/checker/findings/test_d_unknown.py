@@ -209,6 +209,18 @@ def test_l5_what_is_not_modeled_is_said(spec: Body, reason: str) -> None:
     assert report.verdict == "unknown" and reason in text_of(report, "GF535")
 
 
+def test_l5_what_keeps_nodes_closed_is_said() -> None:
+    report = judged(step_of("a", apart(), 4), *hosts("z", "z", "y"))
+    assert "pods that cannot be on a node with it (host ports, anti-affinity)" in text_of(report, "GF515")
+    group = node("g", labels={HOST: "g"}, group=8)
+    assert "3 new nodes of group g" in text_of(judged(step_of("a", apart(), 4), hosts("z")[0], group), "GF520")
+
+
+def test_l5_a_name_that_two_nodes_share_is_no_node() -> None:
+    twins = [node(name, labels={HOST: "n"}) for name in ("n", "m")]
+    assert judged(step_of("a", apart(), 2), *twins).verdict == "unknown"
+
+
 def test_l5_a_zone_for_each_node_is_a_node() -> None:
     assert judged(step_of("a", apart(key=ZONE), 3), *hosts(*"xyz")).verdict == "always"
     assert judged(step_of("a", apart(key=ZONE), 4), *hosts(*"xyz")).verdict == "may-queue"
@@ -234,6 +246,7 @@ def test_l1_pods_of_every_node_keep_others_out_for_good() -> None:
     daemons = [bound(f"d{at}", f"n{at}", owner="DaemonSet") for at in (0, 1)]
     report = judged(step_of("a", apart(), labels={}), *two, *daemons)
     assert (report.verdict, codes(report)) == ("never", ["GF506"])
+    assert "keeps the step out (host port, anti-affinity)" in text_of(report, "GF506")
     assert judged(step_of("a", apart(), labels={}), *two, daemons[0]).verdict == "always"
     mortal = [bound(f"d{at}", f"n{at}", owner="ReplicaSet") for at in (0, 1)]
     assert judged(step_of("a", apart(), labels={}), *two, *mortal).verdict == "may-queue"

@@ -413,6 +413,14 @@ def test_l8_what_nobody_looked_at_is_unknown(kind: str) -> None:
     assert of_text(SET, *ready, listed=listed).verdict == "unknown"
 
 
+def test_l8_a_volume_may_be_where_a_spread_forbids_its_pod() -> None:
+    by_zone = f"topologySpreadConstraints: [{{maxSkew: 1, topologyKey: {ZONE}, whenUnsatisfiable: DoNotSchedule, "
+    by_zone += "labelSelector: {matchLabels: {app: web}}}]"
+    text = SET.replace("      containers:", f"      {by_zone}\n      containers:")
+    assert of_text(text, storage_class(), driver(), *CSI).verdict == "always"
+    assert of_text(text, storage_class("Immediate"), driver(), *CSI).verdict == "unknown"
+
+
 def test_l8_two_volumes_that_may_come_to_be_in_two_zones_are_unknown() -> None:
     two = SET + SET[SET.index("  - metadata: {name: data}") :].replace("name: data", "name: log").lstrip("\n")
     ready = [driver(), *CSI]

@@ -98,6 +98,7 @@ class NodeVerdicts:
         ]
         self._repelling = [request for request in self.requests if request.pod.affinity.apart]
         self._competitors: dict[tuple[NodePool, PodGroup | None], Competitors] = {}
+        self._apart: dict[tuple[NodePool, PodGroup], frozenset[PodGroup]] = {}
         self._ceilings: dict[NodePool, dict[str, int]] = {}
         self._tables: dict[tuple[NodePool, tuple[str, ...]], list[Bin]] = {}
         self.verdicts = [self._decide(request) for request in self.requests]
@@ -185,11 +186,13 @@ class NodeVerdicts:
         pod = request.pod
         if not (pod.ports or pod.disks or pod.affinity.apart or self._repelling):
             return frozenset()
-        return frozenset(
-            each.pod_group
-            for each in self._neighbors(request)
-            if not can_share(pod, each.pod) or self._repels(pod, each.pod) or self._repels(each.pod, pod)
-        )
+        if (key := (request.pool, request.pod_group)) not in self._apart:
+            self._apart[key] = frozenset(
+                each.pod_group
+                for each in self._neighbors(request)
+                if not can_share(pod, each.pod) or self._repels(pod, each.pod) or self._repels(each.pod, pod)
+            )
+        return self._apart[key]
 
     def safe_parallelism(self, verdicts: Sequence[NodeVerdict]) -> int | None:
         """The largest cap on live pods with which all of these always find room at once."""
