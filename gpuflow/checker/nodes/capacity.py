@@ -37,8 +37,8 @@ def is_kept_out_for_good(node_pools: NodePools, pod: UnboundPod) -> bool:
     if not (pod.ports or pod.affinity.apart or pod.constraints or node_pools.is_repelled(pod)):
         return False
     apart = tuple(term for term in pod.affinity.apart if term.is_plain)
-    hosts, keys = node_pools.lasting.hosts, {each.topology_key for each in pod.constraints} - {HOSTNAME}
-    state = affinity_state(pod._replace(affinity=Affinity((), apart)), node_pools.lasting)
+    hosts, keys = node_pools.only_fixtures.hosts, {each.topology_key for each in pod.constraints} - {HOSTNAME}
+    state = affinity_state(pod._replace(affinity=Affinity((), apart)), node_pools.only_fixtures)
 
     def keeps_out(host: NodeInfo) -> bool:
         labels = host.node.labels

@@ -191,16 +191,16 @@ class NodePools:
         )
 
     @cached_property
-    def lasting(self) -> NodeList:
+    def only_fixtures(self) -> NodeList:
         """The nodes with nothing but the pods that belong to them, and of their anti-affinity what is sure."""
 
-        def kept(host: NodeInfo) -> Iterator[BoundPod]:
+        def fixtures_of(host: NodeInfo) -> Iterator[BoundPod]:
             for pod in host.pods:
                 if pod.is_fixture and not pod.is_leaving:
                     sure = tuple(term for term in pod.affinity.apart if term.is_plain)
                     yield pod._replace(affinity=pod.affinity._replace(apart=sure))
 
-        hosts = tuple(host._replace(pods=tuple(kept(host))) for host in self.node_list.hosts)
+        hosts = tuple(host._replace(pods=tuple(fixtures_of(host))) for host in self.node_list.hosts)
         return self.node_list._replace(hosts=hosts)
 
     @cached_property
