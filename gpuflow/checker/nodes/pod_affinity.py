@@ -45,9 +45,8 @@ class PodAffinityTerm(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Whether labels that are not known cannot make it mean fewer pods."""
-        of_labels = () if self.selector is None else self.selector.requirements
-        is_positive = all(each.operator in ("In", "Exists") for each in of_labels)
-        return is_positive and not (self.is_open or self.asks_for_namespaces)
+        operators = set() if self.selector is None else {each.operator for each in self.selector.requirements}
+        return operators <= {"In", "Exists"} and not (self.is_open or self.asks_for_namespaces)
 
     def may_match(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
         """Whether it may mean a pod that gets more labels from its controller."""

@@ -236,6 +236,8 @@ def test_l5_a_pod_that_waits_may_take_the_node_first() -> None:
     assert judged(step_of("a", apart()), *hosts("z"), waiting(SELF)).verdict == "unknown"
     assert judged(step_of("a", apart()), *hosts("z"), waiting({"app": "b"})).verdict == "always"
     assert judged(step_of("a", apart()), *hosts("z"), waiting({})).verdict == "unknown"
+    elsewhere = {**waiting({}), "metadata": {"name": "w", "namespace": "others"}}
+    assert judged(step_of("a", apart()), *hosts("z"), elsewhere).verdict == "always"
     port = {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
     wanted = [{"containerPort": 80, "hostPort": 80}]
     assert judged(step_of("a", {"ports": wanted}), *hosts("z"), waiting({}, **port)).verdict == "unknown"

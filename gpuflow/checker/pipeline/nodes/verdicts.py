@@ -311,8 +311,9 @@ class NodeVerdicts:
             yield "which pods keep apart by labels that a controller writes"
         claims_node = (pod.ports or pod.disks or pod.affinity.apart) and self.node_pools.open_hosts(pod)
         for name, other, _ in self.pending.all_pods if claims_node else ():
-            # The labels of pods that queues will send are not read.
-            if not can_share(pod, other) or self._repels(pod, other) or (pod.affinity.apart and not other.labels):
+            means = (term.namespace_selector or other.namespace in term.namespaces for term in pod.affinity.apart)
+            is_hidden = not other.labels and any(means)  # queues do not say which labels their pods will have
+            if is_hidden or not can_share(pod, other) or self._repels(pod, other):
                 yield f"that {name} waits too, and may not share a node with it"
                 return
 
