@@ -27,6 +27,7 @@ from gpuflow.core.errors import Finding, Problem, Rule, Severity, Where, list_na
 from gpuflow.demands import Demand
 from gpuflow.demands.model import Pod, split_mixed_steps
 from gpuflow.engines import facts_of
+from gpuflow.kubernetes.admission.classes import default_class
 from gpuflow.kubernetes.admission.decision import Admission
 from gpuflow.kubernetes.admission.limit_range import LimitRange, read_limit_range
 from gpuflow.quantity import Quantity
@@ -111,6 +112,7 @@ def ask(world: World) -> Question:
         namespace,
         knows_claims=cluster.bodies("PersistentVolumeClaim", namespace) is not None,
         assumed=cluster.assumed,
+        default_class=default_class(policy.storage_classes or ()),
     )
     placed = place_pods(demand, [NamespacePart(world.ready, demand, policy, admissions)], runs, mounted, world.trials)
     quota_lines = list(limit_lines(demand, policy, admissions, runs, has_default_queue(cluster, namespace)))

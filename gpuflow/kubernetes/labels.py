@@ -30,6 +30,8 @@ REPLACED_SLICE: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 """An annotation that names another Workload; that it is there is all a check reads."""
 MADE_BY: Final = "gpuflow.dev/made-by"
 """An annotation of pods that a check looks at: the kind of their gang, where its queue is not one of Kueue's."""
+CLAIM_PREFIX: Final = "gpuflow.dev/claim-prefix"
+"""An annotation of the claims that a controller makes for each of its pods and keeps: how their names begin."""
 
 INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 DECIMAL: Final = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)

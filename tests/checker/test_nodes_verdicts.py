@@ -159,13 +159,16 @@ def test_a_fan_out_of_unknown_size_is_unknown_unless_it_is_capped() -> None:
     ("fields", "reason"),
     [
         ("topology: {spread: zone}", "topology spread constraints"),
-        ("topology: {same: zone}", "affinity and anti-affinity"),
+        ("topology: {same: zone}", "its affinity to other pods"),
         ("kubernetes: {scheduler: volcano}", "how scheduler volcano decides"),
     ],
 )
 def test_what_is_not_weighed_is_unknown_and_named(fields: str, reason: str) -> None:
-    zone = {"topology.kubernetes.io/zone": "z"}
-    report = checked(f"steps: {{a: {{command: [x], gpu: a100-80gb, {fields}}}}}", node("n", 8, labels=zone))
+    nodes = [
+        node(name, 8, labels={"topology.kubernetes.io/zone": name}, unschedulable=closed)
+        for name, closed in (("n", False), ("m", True))
+    ]
+    report = checked(f"steps: {{a: {{command: [x], gpu: a100-80gb, {fields}}}}}", *nodes)
     assert report.verdict == "unknown"
     assert reason in text_of(report, "GF535")
     assert checked(f"steps: {{a: {{command: [x], gpu: a100-80gb x 9, {fields}}}}}", node("n", 8)).verdict == "never"

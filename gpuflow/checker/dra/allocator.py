@@ -113,6 +113,8 @@ class _TooMany(Exception):
 class DeviceResult(NamedTuple):
     request: str
     device: DeviceId
+    share: tuple[tuple[str, Quantity], ...] = ()
+    """What it takes of a device that is shared."""
 
     def __str__(self) -> str:
         return f"{self.request}={self.device}"
@@ -380,13 +382,13 @@ class _Search:
             back()
             return None
         before = self.taking.get(id)
+        more = consumed_capacity(request, device) if shares else {}
         if shares:
             held = before or {}
-            more = consumed_capacity(request, device)
             self.taking[id] = {name: held.get(name, Quantity.zero) + amount for name, amount in more.items()}
         else:
             self.taken.setdefault(id, set()).add(claim)
-        self.results[claim].append(DeviceResult(request.full_name, id))
+        self.results[claim].append(DeviceResult(request.full_name, id, tuple(more.items())))
 
         def undo() -> None:
             self.results[claim].pop()

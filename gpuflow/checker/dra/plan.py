@@ -20,6 +20,7 @@ from gpuflow.checker.nodes.node_info import Node, NodeInfo, NodeList, UnboundPod
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.core.work_budget import TOO_LARGE, TooLarge, spend_work
 from gpuflow.kubernetes.labels import Labels
+from gpuflow.quantity import Quantity
 
 Token = DeviceId | tuple[str, str, str, str]
 """A device, or a set of counters that devices share."""
@@ -87,7 +88,9 @@ def _counters_suffice(allocator: Allocator, matches: Iterable[Match]) -> bool:
     return all(not each.device.consumes or taken.reserve(each.pool, each.device) for each in matches)
 
 
-HeldDevices = tuple[tuple[DeviceId, ...], ...]
+Held = tuple[DeviceId, tuple[tuple[str, Quantity], ...]]
+"""A device, and what is taken of one that is shared."""
+HeldDevices = tuple[tuple[Held, ...], ...]
 """The devices of each pod that is there, in order."""
 
 
@@ -142,16 +145,19 @@ def least_blocking(
 
 def _devices_of_one_more(
     allocator: Allocator, name: str, labels: Labels, claims: Sequence[Claim], held: HeldDevices
-) -> tuple[DeviceId, ...] | None:
+) -> tuple[Held, ...] | None:
     """The devices that one more pod takes; `None` when there are too few."""
     state = AllocatedState()
-    for devices in held:
-        state.devices.update(devices)
+    for device, share in (each for devices in held for each in devices):
+        if share:
+            state.add_share(device, dict(share))
+        else:
+            state.devices.add(device)
     found = allocator.with_allocated(state).allocate(name, labels, claims)
     if found.status != "allocated":
         return None
     return tuple(
-        picked.device
+        (picked.device, picked.share)
         for claim, one in zip(claims, found.claims, strict=True)
         for picked in one
         if picked.request not in claim.admin_requests

@@ -65,8 +65,11 @@ class AllocatedState:
                 continue
             self.shared.add(id)
             if result.get("consumedCapacity") is not None:
-                amounts = read_resource_list(result["consumedCapacity"], f"{where}.consumedCapacity")
-                _add(self.capacity.setdefault(id, {}), amounts)
+                self.add_share(id, read_resource_list(result["consumedCapacity"], f"{where}.consumedCapacity"))
+
+    def add_share(self, device: DeviceId, amounts: Mapping[str, Quantity]) -> None:
+        self.shared.add(device)
+        _add(self.capacity.setdefault(device, {}), amounts)
 
 
 PoolId = tuple[str, str]

@@ -24,7 +24,7 @@ from gpuflow.checker.kueue.reasons import (
     UntoleratedTaint,
 )
 from gpuflow.checker.nodes.amounts import as_quantity
-from gpuflow.checker.nodes.capacity import capacity_hint, gang_has_no_domain, is_port_taken_for_good
+from gpuflow.checker.nodes.capacity import capacity_hint, gang_has_no_domain, is_kept_out_for_good
 from gpuflow.checker.nodes.filters import (
     NO_DEVICES,
     OTHER_NAME,
@@ -286,8 +286,9 @@ def reason_nowhere(node_pools: NodePools, pod: UnboundPod, pods: int) -> str:
         return f"every node {' or '.join(named)}" if named else "no node has the labels and taints the step asks for"
     if all(node_pools.empty[index].slots < 1 for index in pool.ever):
         return "every eligible node has no pod slot (allocatable pods) left beside the pods that belong to it"
-    if is_port_taken_for_good(node_pools, pod):
-        return "on every eligible node a pod that belongs to the node has a host port that the step asks for"
+    if is_kept_out_for_good(node_pools, pod):
+        text = "every eligible node has a pod that belongs to it and keeps the step out (host port, anti-affinity), or "
+        return f"{text}lacks a label that the step is spread over"
     if gang_has_no_domain(node_pools, pod, pods):
         return f"no domain that the gang must be in together holds all {pods} pods"
     if pods > 1:

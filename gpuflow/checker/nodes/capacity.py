@@ -15,9 +15,10 @@ from typing import Literal, NamedTuple
 
 from gpuflow.checker.nodes import node_info
 from gpuflow.checker.nodes.amounts import as_quantity
-from gpuflow.checker.nodes.filters import placement_refusal
-from gpuflow.checker.nodes.node_info import NO_FEATURES, UnboundPod
+from gpuflow.checker.nodes.filters import affinity_state, placement_refusal
+from gpuflow.checker.nodes.node_info import NO_FEATURES, NodeInfo, UnboundPod
 from gpuflow.checker.nodes.node_pools import (
+    HOSTNAME,
     NodePools,
     Space,
     can_share,
@@ -27,15 +28,25 @@ from gpuflow.checker.nodes.node_pools import (
     scarce_first,
     volume_refusals,
 )
+from gpuflow.checker.nodes.pod_affinity import Affinity
 from gpuflow.quantity import Quantity
 
 
-def is_port_taken_for_good(node_pools: NodePools, pod: UnboundPod) -> bool:
-    """Whether on every node that is for the pod a pod that belongs to the node has one of its host ports."""
-    hosts = [node_pools.node_list.hosts[index] for index in node_pools.pool(pod).ever]
-    return bool(pod.ports and hosts) and all(
-        any(there.is_fixture and node_info.ports_clash(pod.ports, there.ports) for there in host.pods) for host in hosts
-    )
+def is_kept_out_for_good(node_pools: NodePools, pod: UnboundPod) -> bool:
+    """Whether every node for the pod lacks a label that it is spread over, or has a pod that stays and keeps it out."""
+    if not (pod.ports or pod.affinity.apart or pod.constraints or node_pools.is_repelled(pod)):
+        return False
+    apart = tuple(term for term in pod.affinity.apart if term.is_plain)
+    hosts, keys = node_pools.only_fixtures.hosts, {each.topology_key for each in pod.constraints} - {HOSTNAME}
+    state = affinity_state(pod._replace(affinity=Affinity((), apart)), node_pools.only_fixtures)
+
+    def keeps_out(host: NodeInfo) -> bool:
+        labels = host.node.labels
+        taken = any(node_info.ports_clash(pod.ports, there.ports) for there in host.pods)
+        return taken or not labels.keys() >= keys or (state is not None and state.refusal(labels) is not None)
+
+    ever = node_pools.pool(pod).ever
+    return bool(ever) and all(keeps_out(hosts[index]) for index in ever)
 
 
 def gang_has_no_domain(node_pools: NodePools, pod: UnboundPod, pods: int) -> bool:

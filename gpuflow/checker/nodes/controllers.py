@@ -101,4 +101,5 @@ def _daemon_pod(daemon_set: Mapping[str, Any], node: str | None = None) -> Unbou
         here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         affinity = read_map(spec.get("affinity"), "spec.template.spec.affinity")
         made["affinity"] = {**affinity, "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [here]}}}
-    return read_unbound_pod({"metadata": {"namespace": metadata.get("namespace")}, "spec": made})
+    labels = read_map(template.get("metadata"), "spec.template.metadata").get("labels")
+    return read_unbound_pod({"metadata": {"namespace": metadata.get("namespace"), "labels": labels}, "spec": made})

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from gpuflow.checker.nodes import node_info, volumes
 from gpuflow.checker.nodes.amounts import Amounts, sum_amounts
 from gpuflow.checker.nodes.filters import affinity_state, balances, host_refusals, placement_refusal
-from gpuflow.checker.nodes.node_info import Node, NodeList, UnboundPod
+from gpuflow.checker.nodes.node_info import BoundPod, Node, NodeInfo, NodeList, UnboundPod
 from gpuflow.checker.nodes.node_selection import TEMPORARY_TAINTS
 from gpuflow.checker.nodes.pod_affinity import PodAffinityTerm
 from gpuflow.checker.nodes.volumes import NO_SPACE
@@ -189,6 +189,27 @@ class NodePools:
             for namespace in (pod.namespace, None)
             for term in self._apart.get(namespace, ())
         )
+
+    @cached_property
+    def only_fixtures(self) -> NodeList:
+        """The nodes with nothing but the pods that belong to them, and of their anti-affinity what is sure."""
+
+        def fixtures_of(host: NodeInfo) -> Iterator[BoundPod]:
+            for pod in host.pods:
+                if pod.is_fixture and not pod.is_leaving:
+                    sure = tuple(term for term in pod.affinity.apart if term.is_plain)
+                    yield pod._replace(affinity=pod.affinity._replace(apart=sure))
+
+        hosts = tuple(host._replace(pods=tuple(fixtures_of(host))) for host in self.node_list.hosts)
+        return self.node_list._replace(hosts=hosts)
+
+    @cached_property
+    def one_node_keys(self) -> frozenset[str]:
+        """The labels by which every node that has one is told from all others."""
+        hosts = self.node_list.hosts
+        counts = Counter(item for host in hosts for item in host.node.labels.items())
+        shared = {key for (key, _), count in counts.items() if count > 1}
+        return frozenset({HOSTNAME, *(key for key, _ in counts)} - shared)
 
     def count_now(self, pod: UnboundPod, enough: int | None = None) -> int:
         """How many copies fit next to what is running, counted until there are `enough`."""

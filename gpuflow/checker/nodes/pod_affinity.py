@@ -23,11 +23,37 @@ NO_ANTI_AFFINITY: Final = "node(s) didn't match pod anti-affinity rules"
 NO_EXISTING: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
+CONTROLLER_LABELS: Final = (
+    "controller-revision-hash", "controller-uid", "dag_id", "job-name", "map_index", "pod-template-generation",
+    "pod-template-hash", "run_id", "task_id", "try_number",
+)  # fmt: skip
+
+
+def is_of_controller(key: str) -> bool:
+    """Whether a label may be one that controllers write, and no template has."""
+    return key in CONTROLLER_LABELS or ("/" in key and not key.startswith("app.kubernetes.io/"))
+
+
 class PodAffinityTerm(NamedTuple):
     selector: Selector | None
     topology_key: str
     namespaces: frozenset[str]
     namespace_selector: Selector | None
+    is_open: bool = False
+    """Labels that only a controller writes narrow it further."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether labels that are not known cannot make it mean fewer pods."""
+        operators = set() if self.selector is None else {each.operator for each in self.selector.requirements}
+        return operators <= {"In", "Exists"} and not (self.is_open or self.asks_for_namespaces)
+
+    def may_match(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
+        """Whether it may mean a pod that gets more labels from its controller."""
+        if self.selector is None:
+            return False
+        sure = (each for each in self.selector.requirements if each.key in labels or not is_of_controller(each.key))
+        return self._replace(selector=Selector(tuple(sure))).matches(namespace, labels, namespace_labels)
 
     def matches(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
         """Whether it means a pod with these labels, in a namespace of this name and with those labels."""
@@ -80,16 +106,17 @@ def affinity_of(affinity: objects.Affinity, namespace: str, labels: Labels | Non
 
 
 def _read_term(item: objects.PodAffinityTerm, where: str, namespace: str, labels: Labels | None) -> PodAffinityTerm:
-    selector = read_selector(item.label_selector, f"{where}.labelSelector")
+    selector, is_open = read_selector(item.label_selector, f"{where}.labelSelector"), False
     if selector is not None and labels is not None:
         keys = read_texts(item.match_label_keys, f"{where}.matchLabelKeys")
         others = read_texts(item.mismatch_label_keys, f"{where}.mismatchLabelKeys")
+        is_open = not labels.keys() >= {*keys, *others}
         selector = selector.with_label_keys(keys, labels).with_label_keys(others, labels, "NotIn")
     namespaces = frozenset(read_texts(item.namespaces, f"{where}.namespaces"))
     namespace_selector = read_selector(item.namespace_selector, f"{where}.namespaceSelector")
     if not namespaces and namespace_selector is None:
         namespaces = frozenset({namespace})
-    return PodAffinityTerm(selector, item.topology_key, namespaces, namespace_selector)
+    return PodAffinityTerm(selector, item.topology_key, namespaces, namespace_selector, is_open)
 
 
 class AffinityState(NamedTuple):

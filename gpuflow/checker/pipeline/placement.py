@@ -167,6 +167,8 @@ def placement_outcome(
         pod.affinity.apart for host in node_pools.node_list.hosts for pod in host.pods
     )
     repelling = repelling or any(each.pod.affinity.apart for each in pending_pods)
+    specs = (one.ever.pod["spec"] for each in namespaces for one in each.admissions)
+    repelling = repelling or any((spec.get("affinity") or {}).get("podAntiAffinity") for spec in specs)
     groups = [
         group
         for each in namespaces

@@ -317,7 +317,7 @@ def stateful_set(thing: Object) -> Demand | PassiveObject:
 def _replicas(thing: Object, claims: Part | None) -> Demand | PassiveObject:
     count = thing.spec.count("replicas", 1)
     template = thing.spec.need("template")
-    pod = with_own_claims(pod_of(template, thing.owner), claims)
+    pod = with_own_claims(pod_of(template, thing.owner), claims, thing.name)
     if count == 0:
         return thing.passive("it has replicas: 0")
     run = Run()
@@ -351,9 +351,9 @@ def leader_worker_set(thing: Object) -> Demand | PassiveObject:
     size = group.count("size", 1, least=1)
     template = group.need("workerTemplate")
     claims = group.at("volumeClaimTemplates")
-    worker = with_own_claims(pod_of(template, thing.owner), claims)
+    worker = with_own_claims(pod_of(template, thing.owner), claims, thing.name)
     own = group.at("leaderTemplate")
-    leader = worker if own is None else with_own_claims(pod_of(own, thing.owner), claims)
+    leader = worker if own is None else with_own_claims(pod_of(own, thing.owner), claims, thing.name)
     if count == 0:
         return thing.passive("it has replicas: 0")
     run = Run()

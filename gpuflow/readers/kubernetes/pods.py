@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from gpuflow.demands.model import ClaimDemand
-from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, QUEUED_BY, read_selector
+from gpuflow.kubernetes.labels import CLAIM_PREFIX, QUEUE_LABEL, QUEUE_PRIORITY_LABEL, QUEUED_BY, read_selector
 from gpuflow.kubernetes.pod_fields import Field, fields_of
 from gpuflow.readers.kubernetes.fields import Part, describe_value
 
@@ -165,15 +165,24 @@ def plain_any(part: Part, deep: int = 0) -> Any:
     return float(value) if isinstance(value, float) else str(value)
 
 
-def with_own_claims(pod: Pod, templates: Part | None) -> Pod:
+def with_own_claims(pod: Pod, templates: Part | None, owner: str) -> Pod:
     """The pod with a claim of its own for each template, as a StatefulSet makes them.
 
-    They are written as ephemeral volumes, which are claims of one pod too: so they count once for each pod.
+    They are written as ephemeral volumes, which are claims of one pod too: so they count once for each pod. What the
+    names begin with says which claims stay when a pod goes.
     """
     if templates is None:
         return pod
     made = [
-        {"name": name, "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+        {
+            "name": name,
+            "ephemeral": {
+                "volumeClaimTemplate": {
+                    "metadata": {"annotations": {CLAIM_PREFIX: f"{name}-{owner}-"}},
+                    "spec": spec,
+                }
+            },
+        }
         for name, spec, _ in map(_read, templates.items())
     ]
     return _with_volumes(pod, made)
@@ -228,7 +237,9 @@ def _read(template: Part) -> tuple[str, dict[str, Any], Any]:
         if not isinstance(modes.value, list) or not all(isinstance(mode, str) for mode in modes.value):
             raise modes.fault("must be a list of texts")
         found["accessModes"] = [str(mode) for mode in modes.value]
-    for key in ("storageClassName", "volumeMode"):
+    if (selector := spec.at("selector")) is not None:
+        found["selector"] = plain_any(selector)
+    for key in ("storageClassName", "volumeMode", "volumeName"):
         if (text := spec.text(key)) is not None:
             found[key] = text
     return name, found, template.where

@@ -308,3 +308,40 @@ def test_a_pod_of_others_that_waits_for_devices_may_take_them() -> None:
     waiting["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimName": "x"}]
     report = judged(steps(), *objects, waiting)
     assert report.verdict == "unknown" and "waits for devices too" in text_of(report, "GF547")
+
+
+def part(amount: str, name: str = "gpus") -> Body:
+    return template(exactly(capacity={"requests": {"memory": amount}}), name=name)
+
+
+@pytest.mark.parametrize(
+    ("amount", "copies", "devices", "verdict"),
+    [
+        ("10Gi", 8, 1, "always"),
+        ("10Gi", 9, 1, "may-queue"),
+        ("10Gi", 16, 2, "always"),
+        ("30Gi", 2, 1, "always"),
+        ("30Gi", 3, 1, "may-queue"),
+        ("30Gi", 4, 2, "always"),
+        ("30Gi", 5, 2, "may-queue"),
+        ("81Gi", 1, 2, "never"),
+    ],
+)
+def test_l9_parts_of_a_device_are_counted_by_what_they_take(
+    amount: str, copies: int, devices: int, verdict: str
+) -> None:
+    scene = [node("n"), device_class(), part(amount), gpus("n", devices, allowMultipleAllocations=True)]
+    assert judged(steps(step(copies=copies)), *scene).verdict == verdict
+
+
+def test_l9_large_parts_may_lie_so_that_a_larger_one_has_no_room() -> None:
+    small, large = step(copies=2), step("{template: large}", name="b")
+    scene = [node("n"), device_class(), part("30Gi"), part("60Gi", "large")]
+    assert judged(steps(small, large), *scene, gpus("n", 2, allowMultipleAllocations=True)).verdict == "may-queue"
+    assert judged(steps(small, large), *scene, gpus("n", 3, allowMultipleAllocations=True)).verdict == "always"
+
+
+def test_l9_a_part_of_all_is_the_whole_device() -> None:
+    scene = [node("n"), device_class(), template(), gpus("n", 1, allowMultipleAllocations=True)]
+    assert judged(steps(step(copies=2)), *scene).verdict == "may-queue"
+    assert judged(steps(step()), *scene).verdict == "always"

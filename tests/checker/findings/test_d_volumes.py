@@ -10,8 +10,16 @@ from typing import Any
 
 import pytest
 
+from gpuflow.checker.report import Report
+from gpuflow.checker.run import check
+from gpuflow.cluster import cluster_of
+from gpuflow.demands import demand_of
+from gpuflow.site import Site
+from gpuflow.spec.loading import loads
+from tests.assumed import ASSUMED
 from tests.checker.findings.snapshots import HOME, record, shown
-from tests.checker.whole_scenes import NAMESPACE, codes, node, text_of
+from tests.checker.whole_scenes import HEAD, NAMESPACE, codes, node, running, text_of
+from tests.readers.kubernetes.reading import demand
 
 Body = dict[str, Any]
 DRIVER = "disk.example.com"
@@ -315,3 +323,106 @@ def test_a_claim_that_one_run_after_the_other_mounts_is_not_known_where_two_clai
     assert shown(text, HOME, N, M, storage_class(), driver(), *tied).verdict == "unknown"
     assert shown(text, HOME, N, storage_class(), driver(), *tied[:1]).verdict == "always"
     assert shown(text, HOME, N, M, storage_class(), driver(), *csi_nodes("n", "m")).verdict == "always"
+
+
+# Claims of each pod: those of a StatefulSet, and generic ephemeral volumes.
+
+SET = """
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: web}
+spec:
+  replicas: 3
+  serviceName: web
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {storageClassName: fast, accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Gi}}}
+"""
+EACH = "volumes: {/w: {ephemeral: {size: 10Gi, storage_class: fast}}}"
+EPHEMERAL = f"steps: {{a: {{command: [x], for_each: {{i: [1, 2, 3]}}, {EACH}}}}}"
+CLAIMS = ("PersistentVolume", "PersistentVolumeClaim", "StorageClass", "CSIDriver", "CSINode")
+WEB = {"metadata": {"name": "data-web-1", "namespace": NAMESPACE}}
+
+
+def of_text(text: str, *objects: Body, listed: tuple[str, ...] = CLAIMS) -> Report:
+    """The report on a document of Kubernetes' own, or on a pipeline of ours, on nodes n and m."""
+    own = text.startswith("steps:")
+    theirs = demand_of(loads(HEAD + text, "p.yaml"), Site.load("nvidia"), "none") if own else demand(text)
+    said = record(*listed, assumed=sorted(ASSUMED - {*CLAIMS}))
+    nodes = [node(name, labels={HOST: name, ZONE: f"z{name}"}) for name in ("n", "m")]
+    return check(theirs, cluster_of((HOME, said, *nodes, *objects), "cluster/"), NAMESPACE)
+
+
+@pytest.mark.parametrize("text", [SET, EPHEMERAL])
+@pytest.mark.parametrize(("most", "verdict"), [(2, "unknown"), (3, "always"), (None, "always")])
+def test_l8_each_pod_gets_a_volume_where_it_goes(text: str, most: int | None, verdict: str) -> None:
+    report = of_text(text, storage_class(), driver(), *csi_nodes("n", "m", keys=(HOST,), most=most))
+    assert (report.verdict, codes(report)) == (verdict, ["GF558"] if verdict == "unknown" else [])
+
+
+CSI = csi_nodes("n", "m", keys=(ZONE,))
+
+
+def allowed(*zones: str) -> dict[str, Any]:
+    return {"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": list(zones)}]}]}
+
+
+@pytest.mark.parametrize("text", [SET, EPHEMERAL])
+@pytest.mark.parametrize(
+    ("objects", "verdict"),
+    [
+        ([storage_class(**allowed("zn")), driver(), *CSI], "always"),  # all go to node n
+        ([storage_class(**allowed("zx")), driver(), *CSI], "never"),
+        ([storage_class("Immediate"), driver(), *CSI], "always"),  # either node has room for all
+        ([storage_class("Immediate"), driver(), *CSI, running("p", "n", requests={"cpu": "62"})], "may-queue"),
+        ([storage_class(), driver(storageCapacity=True), *CSI], "unknown"),
+        ([storage_class(provisioner="kubernetes.io/no-provisioner")], "never"),
+        ([storage_class(provisioner="kubernetes.io/no-provisioner"), volume(phase="Available")], "unknown"),
+        ([storage_class(), driver(), *CSI, volume(phase="Available", on="n")], "always"),
+        ([storage_class(**allowed("zn")), driver(), *CSI, volume(phase="Available", on="m")], "unknown"),
+        ([storage_class("Immediate"), driver(), *CSI, volume(phase="Available", on="m")], "unknown"),
+        ([storage_class(), driver(), *csi_nodes("n", keys=(ZONE,))], "unknown"),  # m does not run the driver
+        ([of("StorageClass", "storage.k8s.io/v1", "other", provisioner=DRIVER), driver(), *CSI], "never"),
+    ],
+)
+def test_l8_the_class_of_claims_of_each_pod_decides_where(text: str, objects: list[Body], verdict: str) -> None:
+    assert of_text(text, *objects).verdict == verdict
+
+
+def test_l8_claims_that_are_there_already_are_not_made() -> None:
+    ready = [storage_class(), driver(), *CSI]
+    report = of_text(SET, *ready, {**claim(), **WEB}, volume(on="n"))
+    assert (report.verdict, codes(report)) == ("unknown", ["GF558"])
+    assert "claim data-web-1 is there already" in text_of(report, "GF558")
+    other = {**claim(), "metadata": {"name": "data-website-1", "namespace": NAMESPACE}}
+    assert of_text(SET, *ready, other, volume(on="n")).verdict == "always"
+    # Without a provisioner, it is the claims that are there that have volumes.
+    static = storage_class(provisioner="kubernetes.io/no-provisioner")
+    assert of_text(SET, static, {**claim(), **WEB}, volume(on="n")).verdict == "unknown"
+
+
+@pytest.mark.parametrize("kind", ["StorageClass", "CSINode", "PersistentVolumeClaim"])
+def test_l8_what_nobody_looked_at_is_unknown(kind: str) -> None:
+    ready = [each for each in (storage_class(), driver(), *CSI) if each["kind"] != kind]
+    listed = tuple(each for each in CLAIMS if each != kind)
+    assert of_text(SET, *ready, listed=listed).verdict == "unknown"
+
+
+def test_l8_a_volume_may_be_where_a_spread_forbids_its_pod() -> None:
+    by_zone = f"topologySpreadConstraints: [{{maxSkew: 1, topologyKey: {ZONE}, whenUnsatisfiable: DoNotSchedule, "
+    by_zone += "labelSelector: {matchLabels: {app: web}}}]"
+    text = SET.replace("      containers:", f"      {by_zone}\n      containers:")
+    assert of_text(text, storage_class(), driver(), *CSI).verdict == "always"
+    assert of_text(text, storage_class("Immediate"), driver(), *CSI).verdict == "unknown"
+
+
+def test_l8_two_volumes_that_may_come_to_be_in_two_zones_are_unknown() -> None:
+    two = SET + SET[SET.index("  - metadata: {name: data}") :].replace("name: data", "name: log").lstrip("\n")
+    ready = [driver(), *CSI]
+    assert of_text(two, storage_class(), *ready).verdict == "always"
+    assert of_text(two, storage_class("Immediate"), *ready).verdict == "unknown"

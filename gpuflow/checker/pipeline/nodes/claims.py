@@ -9,7 +9,7 @@ is the verdict, and only a difference is *unknown*.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpuflow.checker.contention.competitors import Competitor, Competitors
@@ -17,7 +17,7 @@ from gpuflow.checker.nodes.node_info import NodeInfo
 from gpuflow.checker.nodes.node_pools import most_per_node, offer
 from gpuflow.checker.nodes.volumes import CLAIM_TAKEN, UNBOUND
 from gpuflow.checker.pipeline.nodes.mounted_claims import SETTLE, MountedClaim, MountedClaims, Tie
-from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
+from gpuflow.checker.pipeline.nodes.verdicts import PODS, NodeVerdicts
 from gpuflow.checker.report import Outcome, Verdict, merge_outcomes, outcome_of, worst_verdict
 from gpuflow.cluster import Cluster
 from gpuflow.core.errors import Finding, Severity, list_names
@@ -102,7 +102,7 @@ class _ClaimCheck:
             return
         if mounted.is_waiting:
             yield self._waits("has no volume yet, and pods wait until it has one", UNBOUND)
-        if mounted.claim is not None and mounted.claim.is_for_one_pod:
+        if mounted.claim is not None and mounted.claim.is_for_one_pod and not mounted.is_each:
             yield from self._one_pod()
         elif mounted.one_node is not False and self._may_part():
             yield from self._one_node()
@@ -157,16 +157,35 @@ class _ClaimCheck:
         if driver is None or there is None or not any(driver in drivers for drivers in there.values()):
             return
         hosts = self.nodes.node_pools.node_list.hosts
-        new = sum(1 for each in self.claims.mounted.values() if each.driver == driver) * self.nodes.runs
+        new = self._new_volumes(driver)
         for index in sorted(self.hosts):
             name = hosts[index].node.name
             if driver not in there.get(name, {}):
                 yield self._unknown(f"node {name} does not run its driver {driver}")
                 return
             most = there[name][driver].most
-            if most is not None and (used := self._mounted_on(hosts[index])) + new > most:
+            if most is not None and (used := self._mounted_on(hosts[index])) + new(index) > most:
                 yield self._unknown(f"node {name} takes {most} volumes of {driver}, and its pods mount up to {used}")
                 return
+
+    def _new_volumes(self, driver: str) -> Callable[[int], int]:
+        """How many volumes of a driver the pods may bring to a node, by its index."""
+        mounted = [each for each in self.claims.mounted.values() if each.driver == driver]
+        shared, own = sum(not each.is_each for each in mounted) * self.nodes.runs, []
+        for key in (each.key for each in mounted if each.is_each):
+            users = [each for each in self.nodes.requests if key in self.claims.keys(each.pod_group.pod)]
+            groups = {each.pod_group: each.competitor for each in users}
+            own.append((users, self.nodes.worst_load(Competitors(groups.values()), PODS)[0]))
+        empty = self.nodes.node_pools.empty
+
+        def count(index: int) -> int:
+            total = shared
+            for users, alive in own:
+                here = sum(empty[index].holds(each.pod.requests, most_per_node(each.pod)) for each in users)
+                total += here if alive is None else min(alive, here)
+            return total
+
+        return count
 
     def _mounted_on(self, host: NodeInfo) -> int:
         """How many volumes pods have on a node, or more: claims of other namespaces are not told apart by name."""
@@ -177,7 +196,7 @@ class _ClaimCheck:
     def _tied_outcomes(self, tie: Tie) -> Iterator[Outcome]:
         if self.holders:
             tie = tie._replace(follows_pod=False)  # it may come to where another pod is
-        if tie.follows_pod and self._is_used_once:
+        if tie.follows_pod and (self.mounted.is_each or self._is_used_once):
             return
         if len(self.members) * len(self.nodes.node_pools.node_list.hosts) > MOST_COMPARED:
             yield self._unknown(
@@ -238,7 +257,9 @@ class _ClaimCheck:
         return None
 
     def _meets_others(self, tie: Tie) -> bool:
-        """Whether a pod mounts another tied claim too that may have come to be elsewhere."""
+        """Whether a pod mounts another tied claim too that may have come to be elsewhere, or must be spread."""
+        if any(each.pod.constraints for each in self.members):
+            return True
         users = {each.pod_group for each in self.members}
         for other in self.claims.mounted.values():
             if other.key == self.mounted.key or other.tie is None:

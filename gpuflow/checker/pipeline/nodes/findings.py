@@ -18,7 +18,7 @@ from gpuflow.checker.nodes.node_info import GROUP_MAX
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.pipeline.nodes.devices import is_reported
 from gpuflow.checker.pipeline.nodes.mounted_claims import OWN
-from gpuflow.checker.pipeline.nodes.verdicts import PODS, NodeVerdict, NodeVerdicts, PoolRequest
+from gpuflow.checker.pipeline.nodes.verdicts import APART, PODS, NodeVerdict, NodeVerdicts, PoolRequest
 from gpuflow.checker.pipeline.pod_groups import PodGroup, subject_of
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
 from gpuflow.checker.report import (
@@ -343,6 +343,8 @@ def _wait(node_verdicts: NodeVerdicts, pool: PoolReport, node_verdict: NodeVerdi
         names = [node_list.hosts[index].node.name for index in pool.hosts]
         why = reason_not_now(request.pod, nodes, names, fitted) if names else f"no node ({pool.name}) is up"
         wait = Wait("GF515", f": {why}", is_now=True, kubernetes=fitted.message)
+    elif resource == APART:
+        wait = Wait("GF515", f": pods that cannot be on a node with it (host ports, anti-affinity) may be on {nodes}")
     elif not is_reported(resource):
         wait = Wait("GF515", f": steps that run at the same time may take the devices of its claims on {nodes}")
     else:

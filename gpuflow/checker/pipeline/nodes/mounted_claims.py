@@ -1,7 +1,8 @@
 """The claims that a pipeline's pods mount, and what is known of the volumes behind them.
 
-Claims that the run makes itself are taken as they will be stored. That a provisioner does its work is taken for
-granted; where its volumes can be mounted is known from the CSINodes, and otherwise not.
+Claims that the run makes itself, or a controller for each of its pods, are taken as they will be stored. That a
+provisioner does its work is taken for granted; where its volumes can be mounted is known from the CSINodes, and
+otherwise not.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from gpuflow.checker.nodes.volumes import NO_VOLUME, is_zonal, may_bind
 from gpuflow.checker.quota.claims import Claims
 from gpuflow.core.errors import Where, list_names
 from gpuflow.demands import Demand
+from gpuflow.kubernetes.admission.usage import claims_of_pod
+from gpuflow.kubernetes.labels import CLAIM_PREFIX
 from gpuflow.kubernetes.resources import read_map
 
 Body = Mapping[str, Any]
@@ -72,6 +75,8 @@ class MountedClaim:
     one_node: bool | None = False
     """Whether one node at a time can have it attached; `None`: not known."""
     grants: tuple[str, ...] = ()
+    is_each: bool = False
+    """Every pod has such a claim, and a volume, of its own."""
 
     @property
     def is_own(self) -> bool:
@@ -94,8 +99,11 @@ class MountedClaims:
         *,
         knows_claims: bool,
         assumed: frozenset[str] = frozenset(),
+        default_class: str | None = None,
     ) -> None:
-        self._demand = demand
+        self._demand, self._default_class = demand, default_class
+        self._each: dict[tuple[Claim, str], str] = {}
+        """The keys of claims of each pod, by what they ask for and how their names begin."""
         self._own = {claim.volume: claim for claim in demand.claims}
         self._assumed = assumed
         named = {
@@ -105,9 +113,8 @@ class MountedClaims:
             for claim in demand.claims
         }
         self.namespace = namespace
-        self.storage = replace(
-            storage, claims={**storage.claims, **{(namespace, key): claim for key, claim in named.items()}}, kept={}
-        )
+        self._claims = {**storage.claims, **{(namespace, key): claim for key, claim in named.items()}}
+        self.storage = replace(storage, claims=self._claims, kept={})
         self._knows_claims = knows_claims
         self._wheres = {OWN + claim.name: claim.where for claim in demand.claims}
         self.mounted: dict[str, MountedClaim] = {}
@@ -125,7 +132,7 @@ class MountedClaims:
 
     def where(self, mounted: MountedClaim) -> Where:
         users = self._users(mounted)
-        return mounted.where if mounted.is_own or not users else self._demand.where(users[0])
+        return mounted.where if (mounted.is_own and not mounted.is_each) or not users else self._demand.where(users[0])
 
     def _users(self, mounted: MountedClaim) -> list[str]:
         steps = self._demand.steps
@@ -134,7 +141,7 @@ class MountedClaims:
     def pod(self, pod: Body) -> Body:
         """The pod with the claims by which the scheduler decides, and without those that are judged here."""
         volumes = pod["spec"].get("volumes") or ()
-        if not any("persistentVolumeClaim" in each for each in volumes):
+        if not any(each.keys() & {"persistentVolumeClaim", "ephemeral"} for each in volumes):
             return pod
         kept = []
         for volume in volumes:
@@ -142,7 +149,7 @@ class MountedClaims:
             if key is None:
                 kept.append(volume)
             elif self._of(key).is_placed:
-                kept.append({**volume, "persistentVolumeClaim": {"claimName": key}})
+                kept.append({"name": volume.get("name"), "persistentVolumeClaim": {"claimName": key}})
         return {**pod, "spec": {**pod["spec"], "volumes": kept}}
 
     def read(self, pod: Body) -> UnboundPod:
@@ -154,15 +161,65 @@ class MountedClaims:
         return self.mounted[key]
 
     def _key(self, volume: Body) -> str | None:
+        made = next(claims_of_pod({"volumes": [volume]}, self._default_class), None)
+        if made is not None:
+            return self._key_of_each(*made)
         claim = read_map(volume.get("persistentVolumeClaim"), "persistentVolumeClaim").get("claimName")
         if claim is None:
             return None
         own = self._own.get(str(volume.get("name")))
         return str(claim) if own is None else OWN + own.name
 
+    def _key_of_each(self, name: str, body: Body) -> str:
+        prefix = read_map(body["metadata"].get("annotations"), "metadata.annotations").get(CLAIM_PREFIX, "")
+        claim = read_claim({**body, "metadata": {"name": name, "namespace": self.namespace}})
+        alike = sum(each.name == name for each, _ in self._each)
+        key = self._each.setdefault((claim, prefix), f"{OWN}{name} of each pod" + (f" ({alike + 1})" if alike else ""))
+        self._claims.setdefault((self.namespace, key), claim._replace(name=key))
+        return key
+
+    def _examine_each(self, mounted: MountedClaim, claim: Claim, prefix: str) -> MountedClaim:
+        """A claim that every pod has for itself. `prefix`: how the names begin of those that outlive their pods."""
+        found = self._examine_unbound(mounted, claim)
+        unknown = self._unsure_of_stored(prefix) if prefix else None
+        never = found.never if unknown is None else None
+        unknown = unknown or found.unknown or self._unsure_of_each(claim, found)
+        changed = replace(found, never=never, unknown=unknown, not_shown=None, one_node=False, is_each=True)
+        return replace(changed, is_placed=found.is_placed and not unknown)
+
+    def _unsure_of_stored(self, prefix: str) -> str | None:
+        if not self._knows_claims and "PersistentVolumeClaim" not in self._assumed:
+            return f"the snapshot does not show whether there is a claim {prefix}0 already"
+        for namespace, name in self.storage.claims:
+            end = name.removeprefix(prefix)
+            if namespace == self.namespace and end != name and end.replace("-", "").isdigit():
+                return f"claim {name} is there already, and the pod must run where its volume is"
+        return None
+
+    def _unsure_of_each(self, claim: Claim, found: MountedClaim) -> str | None:
+        storage, made = self.storage, (self.storage.classes or {}).get(claim.storage_class)
+        if claim.volume or claim.selector is not None or (storage.classes is not None and found.driver is None):
+            return "whether each pod gets a volume that is there already is not modeled"
+        if made is None:
+            return None
+        driver, volumes = (storage.drivers or {}).get(made.provisioner), storage.volumes
+        if made.topologies or not made.is_on_demand:
+            if volumes is None and "PersistentVolume" not in self._assumed:
+                return "the snapshot does not show which volumes are there already"
+            if any(may_bind(claim, volume) for volume in (volumes or {}).values()):
+                return "some pods may get volumes that are there already"
+        if driver is not None and driver.tells_capacity:
+            return f"driver {driver.name} tells its free storage, and each pod takes some of it"
+        if storage.node_drivers is None and "CSINode" not in self._assumed:
+            return "the snapshot does not show its CSINodes"
+        return None
+
     def _examine(self, key: str, where: Where) -> MountedClaim:
         claim = self.storage.claims.get((self.namespace, key))
         mounted = MountedClaim(key, claim, where)
+        for (_, prefix), each in self._each.items():
+            if each == key and claim is not None:
+                return self._examine_each(mounted, claim, prefix)
         if claim is None:
             if self._knows_claims:
                 return mounted  # said elsewhere: it does not exist

@@ -75,6 +75,7 @@ class PendingPods:
         self._alike = [members for members in alike.values() if self._could_run(members[0].pod)]
         self.pods = [members[0].pod for members in self._alike]
         """One of each kind."""
+        self.all_pods = [each for members in self._alike for each in members]
         self._pending: dict[frozenset[int], PendingRequests | None] = {}
 
     def on(self, hosts: frozenset[int]) -> PendingRequests | None:
@@ -94,8 +95,7 @@ class PendingPods:
         labels = self.node_pools.node_list.namespaces.get(pod.namespace, {})
         return tuple(
             PendingRequest(each.name, each.pod.requests)
-            for group in self._alike
-            for each in group
+            for each in self.all_pods
             if any(term.matches(pod.namespace, pod.labels, labels) for term in each.pod.affinity.apart)
         )
 

@@ -1,27 +1,28 @@
 """The pods of a pipeline on the nodes: for each pod group and each flavor assignment, whether there is always room.
 
 Room is what bound pods leave, and what pending pods of others may take is taken off. Nodes that are
-cordoned or unwell count for *never* only. What pods ask of each other (affinity, spreading, ports) is
-not modeled: a pod group that asks for such things is *unknown* unless it is *never*. Of volumes only those count here
-that tie a pod to nodes from the start; see `claims`.
+cordoned or unwell count for *never* only. Pods that cannot be on one node (host ports, disks, anti-affinity) take the
+whole of an amount of it; a spread constraint is met where every domain always has room. Other things that pods ask of
+each other are not modeled: a pod group that asks for such things is *unknown* unless it is *never*. Of volumes only
+those count here that tie a pod to nodes from the start; see `claims`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gpuflow.checker.contention.bins import Bin
 from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
 from gpuflow.checker.contention.proof import Contention, Decision, decide_with_pending
-from gpuflow.checker.dra.plan import Group
-from gpuflow.checker.nodes.capacity import gang_has_no_domain, is_port_taken_for_good, room
-from gpuflow.checker.nodes.filters import read_pending
+from gpuflow.checker.dra.plan import CLAIMS, Group
+from gpuflow.checker.nodes.capacity import gang_has_no_domain, is_kept_out_for_good, room
+from gpuflow.checker.nodes.filters import balances, read_pending
 from gpuflow.checker.nodes.node_info import Node, UnboundPod
-from gpuflow.checker.nodes.node_pools import NodePool, NodePools, can_share, offer, scarce_first
+from gpuflow.checker.nodes.node_pools import NodePool, NodePools, can_share, most_per_node, offer, scarce_first
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.nodes.pending import PendingPod, PendingPods
 from gpuflow.checker.pipeline.pod_groups import PodGroup
@@ -29,6 +30,10 @@ from gpuflow.checker.pipeline.queues.requests import FlavorAssignment, sent_spec
 from gpuflow.checker.report import Verdict
 
 PODS: Final = "pods"
+APART: Final = f"{CLAIMS}apart"
+"""The amount of a node that tells whether a pod is there with which another one cannot be."""
+WHOLE: Final = 1000
+"""All of that amount: what such a pod takes of it."""
 
 Share = Callable[[PodGroup, FlavorAssignment, Mapping[str, int]], Mapping[str, tuple[str, str, int]]]
 """The most that a queue gives to a pod group with one flavor assignment: by resource, with queue and flavor."""
@@ -92,7 +97,8 @@ class NodeVerdicts:
             if assignment.labels is not None
         ]
         self._repelling = [request for request in self.requests if request.pod.affinity.apart]
-        self._competitors: dict[NodePool, Competitors] = {}
+        self._competitors: dict[tuple[NodePool, PodGroup | None], Competitors] = {}
+        self._apart: dict[tuple[NodePool, PodGroup], frozenset[PodGroup]] = {}
         self._ceilings: dict[NodePool, dict[str, int]] = {}
         self._tables: dict[tuple[NodePool, tuple[str, ...]], list[Bin]] = {}
         self.verdicts = [self._decide(request) for request in self.requests]
@@ -120,6 +126,10 @@ class NodeVerdicts:
         open_devices = () if claimed is None else tuple(dict.fromkeys(claimed.unknown))
         if unknown or open_devices:
             return NodeVerdict(request, "unknown", unknown=unknown, devices=open_devices)
+        if request.pod.constraints:
+            if self._is_spread_always(request):
+                return NodeVerdict(request, "always", Decision("always"))
+            return NodeVerdict(request, "unknown", unknown=("its topology spread constraints",))
         decision = self.decide_among(request, self.concurrency)
         return NodeVerdict(request, decision.verdict, decision)
 
@@ -132,16 +142,57 @@ class NodeVerdicts:
         """
         asked = {**request.pod.requests, PODS: 1}
         competitors, ceilings = self.competitors(request), self.ceilings(request)
+        bins, apart = self._bins(request, hosts), self._kept_apart(request)
+        if apart:
+            asked[APART] = WHOLE if request.pod_group in apart else 1
+            competitors = self.competitors(request, apart)
+            bins = [replace(each, free={**each.free, APART: WHOLE}) for each in bins]
         avoided = (
             0 if request.pod_group.is_driver else max(self._avoided.get(step, 0) for step in request.pod_group.steps)
         )
-        contention = Contention(
-            request.pod_group.steps, asked, self._bins(request, hosts), competitors, PODS, ceilings, avoided=avoided
-        )
+        contention = Contention(request.pod_group.steps, asked, bins, competitors, PODS, ceilings, avoided=avoided)
         near = request.pool.hosts if hosts is None else request.pool.hosts & hosts
         decision = decide_with_pending(self.pending.on(near), contention, concurrency, self.runs)
         repelling = self.pending.repelling_requests(request.pod) if decision.verdict == "always" else ()
         return Decision("may-queue", tuple(request.pod.requests), pending=repelling) if repelling else decision
+
+    def _is_spread_always(self, request: PoolRequest) -> bool:
+        """Whether each domain always has room: the one with the fewest pods takes one more, whichever that is."""
+        node_list, plain = self.node_pools.node_list, replace(request, pod=request.pod._replace(constraints=()))
+        constraint, found = request.pod.constraints[0], balances(request.pod, node_list)[0]
+        if len(request.pod.constraints) > 1 or node_list.templates or constraint.max_skew < 1:
+            return False
+        domains: dict[str, set[int]] = {domain: set() for domain in found.tallies}
+        for index in request.pool.now:
+            domains.get(node_list.hosts[index].node.labels.get(constraint.topology_key, ""), set()).add(index)
+        return len(domains) >= max(constraint.min_domains, 1) and all(
+            hosts and self.decide_among(plain, self.concurrency, frozenset(hosts)).verdict == "always"
+            for hosts in domains.values()
+        )
+
+    def _repels(self, pod: UnboundPod, other: UnboundPod) -> bool:
+        labels = self.node_pools.node_list.namespaces.get(other.namespace, {})
+        return any(term.matches(other.namespace, other.labels, labels) for term in pod.affinity.apart)
+
+    def _may_repel(self, pod: UnboundPod, other: UnboundPod) -> bool:
+        """Whether it repels the other with labels that are not known, and not with those that are."""
+        labels = self.node_pools.node_list.namespaces.get(other.namespace, {})
+        return not self._repels(pod, other) and any(
+            term.may_match(other.namespace, other.labels, labels) for term in pod.affinity.apart
+        )
+
+    def _kept_apart(self, request: PoolRequest) -> frozenset[PodGroup]:
+        """The pods that cannot be on a node with it."""
+        pod = request.pod
+        if not (pod.ports or pod.disks or pod.affinity.apart or self._repelling):
+            return frozenset()
+        if (key := (request.pool, request.pod_group)) not in self._apart:
+            self._apart[key] = frozenset(
+                each.pod_group
+                for each in self._neighbors(request)
+                if not can_share(pod, each.pod) or self._repels(pod, each.pod) or self._repels(each.pod, pod)
+            )
+        return self._apart[key]
 
     def safe_parallelism(self, verdicts: Sequence[NodeVerdict]) -> int | None:
         """The largest cap on live pods with which all of these always find room at once."""
@@ -153,12 +204,17 @@ class NodeVerdicts:
             lambda concurrency: all(self.decide_among(each, concurrency).verdict == "always" for each in requests),
         )
 
-    def competitors(self, request: PoolRequest) -> Competitors:
-        """All pods that may be on a node of the request's pool, itself included."""
-        if request.pool not in self._competitors:
+    def competitors(self, request: PoolRequest, apart: frozenset[PodGroup] = frozenset()) -> Competitors:
+        """All pods that may be on a node of the request's pool, itself included. `apart`: those that take all of it."""
+        key = request.pool, request.pod_group if apart else None
+        if key not in self._competitors:
             by_group = {other.pod_group: other.competitor for other in self._neighbors(request)}
-            self._competitors[request.pool] = Competitors(by_group.values())
-        return self._competitors[request.pool]
+            takes = {request.pod_group: 1, **dict.fromkeys(apart, WHOLE)} if apart else {}
+            self._competitors[key] = Competitors(
+                replace(each, amounts={**each.amounts, APART: takes[group]}) if group in takes else each
+                for group, each in by_group.items()
+            )
+        return self._competitors[key]
 
     def _neighbors(self, request: PoolRequest) -> list[PoolRequest]:
         """The requests, this one included, that may put pods on a node of its pool."""
@@ -237,47 +293,42 @@ class NodeVerdicts:
     def _unknown(self, request: PoolRequest) -> Iterator[str]:
         pod, node_list = request.pod, self.node_pools.node_list
         yield from node_list.unknown(pod)
-        if pod.affinity:
-            yield "its affinity and anti-affinity to other pods"
-        if pod.constraints:
-            yield "its topology spread constraints"
-        if (pod.ports or pod.disks) and not self._claims_decide(request):
-            yield "the host ports and disks it claims"
+        if pod.affinity.together:
+            yield "its affinity to other pods"
+        yield from self._unknown_neighbors(pod)
         scheduler = request.pod_group.pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER
         if scheduler != DEFAULT_SCHEDULER:
             yield f"how scheduler {scheduler} decides"
-        labels = node_list.namespaces.get(pod.namespace, {})
-        for other in self._repelling:
-            if any(term.matches(pod.namespace, pod.labels, labels) for term in other.pod.affinity.apart):
-                yield f"that {other.pod_group.steps[0]} keeps apart from it"
+
+    def _unknown_neighbors(self, pod: UnboundPod) -> Iterator[str]:
+        """What is not modeled of pods with which it cannot share a node."""
+        away = [other.pod for other in self._repelling if self._repels(other.pod, pod)]
+        for term in (term for each in (pod, *away) for term in each.affinity.apart):
+            if term.topology_key not in self.node_pools.one_node_keys:
+                yield f"that pods keep apart by {term.topology_key}"
+        near = self.requests if pod.affinity.apart else self._repelling
+        if any(self._may_repel(pod, each.pod) or self._may_repel(each.pod, pod) for each in near):
+            yield "which pods keep apart by labels that a controller writes"
+        claims_node = (pod.ports or pod.disks or pod.affinity.apart) and self.node_pools.open_hosts(pod)
+        for name, other, _ in self.pending.all_pods if claims_node else ():
+            means = (term.namespace_selector or other.namespace in term.namespaces for term in pod.affinity.apart)
+            is_hidden = not other.labels and any(means)  # queues do not say which labels their pods will have
+            if is_hidden or not can_share(pod, other) or self._repels(pod, other):
+                yield f"that {name} waits too, and may not share a node with it"
+                return
 
     def _is_kept_out(self, request: PoolRequest) -> bool:
-        """Whether no node ever takes it for a reason other than room: a port that stays taken, a gang without a domain
-        that is large enough."""
+        """Whether no node ever takes it for a reason other than room."""
         if request.pool.templates:
             return False  # what new nodes carry is not known
-        return is_port_taken_for_good(self.node_pools, request.pod) or gang_has_no_domain(
+        return is_kept_out_for_good(self.node_pools, request.pod) or gang_has_no_domain(
             self.node_pools, request.pod, request.pod_group.pods
         )
-
-    def _claims_decide(self, request: PoolRequest) -> bool:
-        """Whether ports and disks are the whole story as bound pods hold them: no node is open, or nobody else asks for
-        the same."""
-        pod = request.pod
-        if pod.affinity or pod.constraints:
-            return False
-        if not self.node_pools.open_hosts(pod):
-            return True
-        alive, _ = self.worst_load(
-            Competitors([Competitor(request.pod_group.steps, {PODS: 1}, request.pod_group.pods)]), PODS
-        )
-        others = (other.pod for other in self._neighbors(request) if other is not request)
-        return alive == 1 and all(can_share(pod, other) for other in (*others, *self.pending.pods))
 
     def new_nodes(self, request: PoolRequest) -> tuple[Node, int] | None:
         """The node group that can hold more of these pods, and how many of its nodes the worst moment may need."""
         for node in sorted(request.pool.templates, key=lambda each: each.name):
-            each = offer(node).holds(request.pod.requests)
+            each = offer(node).holds(request.pod.requests, most_per_node(request.pod))
             if each and node.group_max:
                 alive, _ = self.worst_load(
                     Competitors([Competitor(request.pod_group.steps, {PODS: 1}, request.pod_group.pods)]), PODS
