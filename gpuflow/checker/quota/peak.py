@@ -370,7 +370,7 @@ def limit_lines(
                 volumes = (charge.get(key, Quantity.zero) for charge in mounted.values())
                 together = claims.get(key, Quantity.zero) + max((Quantity.zero, *volumes))
                 alone = max(*wholes, together, Quantity.zero)
-                tree = None if key in claims or key in held else own.tree
+                tree = own.tree if demand.keeps_cap and key not in claims and key not in held else None
                 least = left.at_least if left is not None else Quantity.zero
                 smallest = None if key in made and made[key].per == "run" else max(alone, least)
                 yield QuotaLine(_limit_line(quota, key, bound, tree, runs, smallest, left), bound, item, least, left)
@@ -449,8 +449,12 @@ def _limit_line(
     verdict: Verdict
     if (not hard) if alone is None else alone > hard:
         verdict = "never"
-    elif peak is None or used is None:
+    elif used is None:
         verdict = "unknown"
+    elif peak is None:
+        # Nothing is too much alone, so what is known to be too much together has to wait.
+        is_excess = left is None and reached is not None and used + reached * runs > hard
+        verdict = "may-queue" if is_excess else "unknown"
     elif used + peak <= hard:
         verdict = "always"
     else:
