@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, Protocol
 
@@ -48,6 +48,8 @@ class EngineFacts:
     """As a sentence calls it."""
     waits: Mapping[WaitsFor, str]
     """What it means that a pod waits, by what it waits for. One sentence each: it is printed under a finding."""
+    stock_waits: Mapping[WaitsFor, str] = field(default_factory=dict)
+    """The same for pods that the engine makes without gpuflow's help, where it differs."""
     keeps_parallel: bool = True
     """Whether it limits the steps that run at once to the pipeline's `parallel`."""
     caps_pods: bool = False

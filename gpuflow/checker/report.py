@@ -44,19 +44,23 @@ def bounding_hint(demand: Demand, steps: str) -> str:
     """What would settle a peak that is not known."""
     if demand.kind == "Pipeline":
         return f"give {steps} a parallel cap, so that its demand is bounded"
+    if demand.keeps_cap and (demand.cap_text or "").startswith("max_active"):
+        return f"give {steps} max_active_tis_per_dagrun, so that its demand is bounded"
     return "a document that bounds the number would settle it"
 
 
-def cap_word(demand: Demand) -> str:
-    """The field of the document that limits how many pods live at once."""
-    return "parallel" if demand.kind in ("Pipeline", "DAG") else "parallelism"
+def cap_text(demand: Demand, pods: int) -> str:
+    """What the document says so that no more pods live at once."""
+    word = "parallel" if demand.kind in ("Pipeline", "DAG") else "parallelism"
+    return (demand.cap_text or f"{word}: {{}}").format(pods)
 
 
 def waiting_note(demand: Demand, what: WaitsFor, steps: Iterable[str]) -> str:
     """What it means on the engine that pods of these steps wait, and how long they may."""
-    text = WITHOUT_ENGINE[what] if demand.by_itself else facts_of(demand.engine).waits[what]
-    found = (demand.by_name[name].waits_at_most for name in steps if name in demand.by_name)
-    limits = list(dict.fromkeys(limit for limit in found if limit is not None))
+    facts, found = facts_of(demand.engine), [demand.by_name[name] for name in steps if name in demand.by_name]
+    notes = facts.stock_waits if any(each.fails_when_refused for each in found) else {}
+    text = WITHOUT_ENGINE[what] if demand.by_itself else notes.get(what, facts.waits[what])
+    limits = list(dict.fromkeys(each.waits_at_most for each in found if each.waits_at_most is not None))
     if not limits or what == "objects":
         return text
     return f"{text}\nqueue_timeout: after waiting {' or '.join(limits[:3])} the step fails"

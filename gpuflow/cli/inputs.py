@@ -172,7 +172,7 @@ def params_given(words: Iterable[str], file: str | None = None) -> dict[str, str
 def _with_default(param: Param, name: str, text: str, file: str | None) -> Param:
     try:
         value = text if param.type == "string" else json.loads(text)
-        return param.model_copy(update={"default": param.accept(value), "required": False})
+        return param.with_value(value)
     except json.JSONDecodeError:
         raise fail(
             "GF903", f'--param {name}: "{text}" is not {a(param.type)}', where=Where(file), hint="write it as JSON"

@@ -172,6 +172,8 @@ class StepDemand:
     """The namespace of its pods, where they do not go to that of the run."""
     of_job: PodsOfJob | None = None
     """What the controller of a Job makes in all; `tries` is then what one pod may take at most."""
+    fails_when_refused: bool = False
+    """Whether a try fails when the API server refuses its pod, and nothing asks again."""
 
     def __post_init__(self) -> None:
         if not self.pod_sets:
@@ -447,6 +449,8 @@ class Demand:
     """That a controller may run it with fewer or more pods than it asks for."""
     keeps_cap: bool = True
     """Whether a cap on live pods holds back all of its pods, and never what they wait for."""
+    cap_text: str | None = None
+    """How its document says that cap, with {} for the number, where its kind does not tell."""
     namespace: str | None = None
     """The namespace that the document names; None: whoever runs it says so."""
     stored: tuple[StoredObject, ...] = ()

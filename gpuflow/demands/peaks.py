@@ -89,7 +89,8 @@ Usage = Mapping[str, Quantity]
 class Bound:
     """A quantity that is exact, at most this, or unknown. The witness is a set of steps that reach it together.
 
-    Where only a bound was worked out, because more takes too long, the witness has what is `reached`.
+    Where only a bound was worked out, because more takes too long, the witness has what is `reached`; where nothing
+    bounds a part, what the rest reaches.
     """
 
     bound: str
@@ -138,9 +139,10 @@ def tree_of(graph: Tree, usages: Mapping[str, Usage]) -> Tree:
 
 def _bound_of(found: Peak, form: Quantity, conditional: Mapping[str, bool]) -> Bound:
     if found.value is None:
-        return Bound("unknown", None, found.because, found.witness)
+        known = Quantity.from_nano(found.reached * 1_000_000, form.format)
+        return Bound("unknown", None, found.because, found.witness, known)
     value = Quantity.from_nano(found.value * 1_000_000, form.format)
-    chains = [[each for each in _enclosing_steps(step) if each in conditional] for step in found.witness]
+    chains = [[each for each in enclosing_steps(step) if each in conditional] for step in found.witness]
     asked = list(dict.fromkeys(each for chain in chains for each in chain))
     by_item = [step for step in asked if conditional[step]]
     # A step that runs at all passes the conditions around it, one in the other: only a second step may be excluded.
@@ -154,7 +156,7 @@ def _bound_of(found: Peak, form: Quantity, conditional: Mapping[str, bool]) -> B
     return Bound(found.bound, value, found.because, found.witness, reached)
 
 
-def _enclosing_steps(step: str) -> Iterator[str]:
+def enclosing_steps(step: str) -> Iterator[str]:
     """A step by its full name, and the steps whose sub-pipelines it stands in: `a.b` and `a`; of `a/leader`, `a`."""
     step = step.partition("/")[0]
     while step:

@@ -39,12 +39,13 @@ def default_counts(plan: Plan) -> Iterator[Problem]:
             if each.parent is None and isinstance(source, ParamRef) and not isinstance(each.copies, Unknown):
                 found.setdefault(source.name, []).append(each)
     for name, steps in found.items():
-        default = plan.pipeline.params[name].default
+        param = plan.pipeline.params[name]
+        default, whose = param.default, "as --param says" if param.is_given else "its default"
         items = len(default) if isinstance(default, list) else 0
         verb = "runs" if len(steps) == 1 else "run"
         yield Problem(
             f'{list_names([each.name for each in steps])} {verb} over the parameter "{name}": counted with '
-            f"{items} item{'' if items == 1 else 's'}, its default",
+            f"{items} item{'' if items == 1 else 's'}, {whose}",
             steps[0].where("for_each"),
             f"--param {name}=[…] checks the list of another run; parallel bounds the fan-out whatever the list is",
         )

@@ -21,6 +21,8 @@ class Fault:
     line: int | None = None
     missing: str | None = None
     """The module that it could not import."""
+    variable: str | None = None
+    """The Variable that has no value."""
 
 
 @dataclass
@@ -92,7 +94,9 @@ class Task:
     is_setup: bool = False
     is_teardown: bool = False
     at_once: int | None = None
-    """How many copies of it are active at most."""
+    """How many copies of it are active in a run at most, and with each its pods."""
+    is_stock: bool = False
+    """Whether Airflow's own operator makes its pod, which fails when the API server refuses that."""
     branches: bool = False
     """Whether it decides which tasks after it run."""
     executor_config: Any = None

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import PrivateAttr, model_validator
 
 from gpuflow.spec.model import Bool, Model, Number, QuantityField, Str, check_receivable, problem
 from gpuflow.spec.names import MountPath
@@ -86,6 +86,7 @@ class Param(Model, form={"type": ["string", "number", "boolean", "array"]}):
     """The default value. A parameter without one is required."""
     required: Bool = False
     """Automatic when there is no default."""
+    _is_given: bool = PrivateAttr(False)
     enum: tuple[Any, ...] | None = None
     """The only values allowed."""
     min: Number | None = None
@@ -130,6 +131,17 @@ class Param(Model, form={"type": ["string", "number", "boolean", "array"]}):
         if not self.required:
             self.accept(self.default, "the default", DEFAULT_PATH)
         return self
+
+    @property
+    def is_given(self) -> bool:
+        """Whether what it has as its default was given for one run."""
+        return self._is_given
+
+    def with_value(self, value: Any) -> Param:
+        """The parameter with a value for one run, as a default that nobody wrote."""
+        changed = self.model_copy(update={"default": self.accept(value), "required": False})
+        changed._is_given = True
+        return changed
 
     def accept(self, value: Any, what: str = "the value", at: tuple[str, ...] = ()) -> Any:
         """`value` checked against type, enum and range."""

@@ -45,6 +45,26 @@ RESTRICTED = {
 }
 
 
+def test_a_step_that_gives_up_when_it_is_refused_makes_waiting_an_error(tmp_path: Path) -> None:
+    """A known excess is said beside a loop that nothing bounds, and what is unknown once for all keys."""
+    item = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "t"}}
+    hard = {"requests.cpu": "4", "limits.cpu": "99", "limits.memory": "99Gi"}
+    item |= {"spec": {"hard": hard}, "status": {"hard": hard, "used": dict.fromkeys(hard, "0")}}
+    (tmp_path / "quota.yaml").write_text(yaml.safe_dump(item))
+    cluster = replace(read_cluster(str(tmp_path)), assumed=ASSUMED)
+    for copies, fails in product((None, 2), (True, False)):
+        many = StepDemand("many", (PodSet("main", 1, pod()),), copies=copies)
+        wide = StepDemand("wide", (PodSet("main", 1, pod()),), copies=5, fails_when_refused=fails)
+        report = check(Demand("d", (many, wide), graph_of((many, wide), {"wide": ["many"]})), cluster, "t")
+        found = [(each.code, each.severity) for each in report.findings if each.code in ("GF512", "GF514")]
+        assert ("GF512", "error" if fails else "warning") in found
+        assert report.verdict == ("may-queue" if copies else "unknown")
+        assert [line.verdict for line in report.scopes if line.resource == "requests.cpu"] == ["may-queue"]
+        assert report.fails(set()) == (fails and report.verdict == "may-queue")
+        unknown = [each.message for each in report.findings if each.code == "GF514"]
+        assert copies or [each.split(":")[0] for each in unknown] == ["limits.cpu, limits.memory, requests.cpu"]
+
+
 def pod(gpus: int = 0, cpu: str = "1", memory: str = "4Gi", **spec: Any) -> dict[str, Any]:
     amounts = {"cpu": cpu, "memory": memory, **({GPU: str(gpus)} if gpus else {})}
     main = {"name": "main", "image": "i", "resources": {"limits": amounts}, "securityContext": RESTRICTED}

@@ -223,3 +223,16 @@ def test_a_manifest_of_kubernetes_is_checked_and_not_compiled(
     assert refused.code == 2 and "GF706" in refused.err and "gpuflow import" in refused.err
     with pytest.raises(GpuflowError, match="name the pipeline that this one was compiled from"):
         load(file)
+
+
+def test_a_list_that_was_given_is_not_called_a_default(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\nparams: {items: {type: json, default: [1, 2, 3]}}\n"
+        "defaults: {image: i, cpu: 1, memory: 1Gi}\n"
+        "steps:\n  a: {command: [x, {item: t}], for_each: {t: {param: items}}}\n"
+    )
+    words = ("check", file, "--cluster", quota(tmp_path, 1), "--namespace", "team-a")
+    assert "counted with 3 items, its default" in gpuflow(*words).out
+    given = gpuflow(*words, "--param", "items=[1,2]").out
+    assert "counted with 2 items, as --param says" in given and "default" not in given.split("GF529")[1].split("\n")[0]

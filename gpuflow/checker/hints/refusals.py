@@ -47,7 +47,11 @@ from gpuflow.kubernetes.admission.field_errors import LimitRequired, RequestAbov
 from gpuflow.kubernetes.admission.limit_range import BoundViolation
 from gpuflow.kubernetes.admission.quota import UnspecifiedResources
 
-MAIN: Final = "main"
+OWN_CONTAINERS: Final = {
+    "Pipeline": ("main", "in the step or in defaults; a single number sets request and limit"),
+    "DAG": ("base", "in container_resources of the task"),
+}
+"""By the kind of a document: the container of a step's own command, and where it is said what that may use."""
 
 
 def refusal_hint(answer: Admission, demand: Demand) -> str | None:
@@ -95,12 +99,13 @@ def _must_specify(reason: UnspecifiedResources, demand: Demand) -> Iterator[str]
         for name in names:
             wanted.setdefault(name, set()).add(key)
     paths, facts = demand.engine_settings, facts_of(demand.engine)
-    helpers = [name for name in wanted if name != MAIN and name not in paths]
-    if MAIN in wanted:
-        yield f"{MAIN}: {_set_fields(wanted[MAIN])} in the step or in defaults; a single number sets request and limit"
+    own, place = OWN_CONTAINERS.get(demand.kind, ("", ""))
+    helpers = [name for name in wanted if name not in (own, *paths)]
+    if own in wanted:
+        yield f"{own}: {_set_fields(wanted[own])} {place}"
     if helpers:
-        keys = set().union(*(wanted[name] for name in helpers))
-        yield f"{', '.join(sorted(helpers))}: {_set_fields(keys)} on that init container or sidecar"
+        keys, kind = set().union(*(wanted[name] for name in helpers)), "init container or sidecar"
+        yield f"{', '.join(sorted(helpers))}: {_set_fields(keys)} on that {kind if own else 'container'}"
     injected = sorted(name for name in wanted if name in paths)
     if injected:
         keys_text = ", ".join(sorted(set().union(*(wanted[name] for name in injected))))

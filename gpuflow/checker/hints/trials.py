@@ -20,7 +20,7 @@ from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.nodes.capacity import room
 from gpuflow.checker.nodes.filters import read_pending
 from gpuflow.checker.nodes.node_pools import NodePools
-from gpuflow.checker.report import Outcome, Verdict, cap_word, safe_parallelism
+from gpuflow.checker.report import Outcome, Verdict, cap_text, safe_parallelism
 from gpuflow.cluster import Manifest
 from gpuflow.core.errors import Finding
 from gpuflow.core.work_budget import limited_advice, may_advise
@@ -126,7 +126,7 @@ def with_parallel(whole: Outcome, demand: Demand, trials: Trials) -> tuple[Findi
     if cap is None:
         return whole.findings
     first = about[0]
-    hint = "\n".join(filter(None, (first.hint, f"always admitted with {cap_word(demand)}: {cap}")))
+    hint = "\n".join(filter(None, (first.hint, f"always admitted with {cap_text(demand, cap)}")))
     return tuple(replace(each, hint=hint) if each is first else each for each in whole.findings)
 
 

@@ -450,8 +450,12 @@ def _limit_line(
     verdict: Verdict
     if (not hard) if alone is None else alone > hard:
         verdict = "never"
-    elif peak is None or used is None:
+    elif used is None:
         verdict = "unknown"
+    elif peak is None:
+        # Nothing is too much alone, so what is known to be too much together has to wait.
+        is_excess = left is None and reached is not None and used + reached * runs > hard
+        verdict = "may-queue" if is_excess else "unknown"
     elif used + peak <= hard:
         verdict = "always"
     else:

@@ -14,12 +14,13 @@ from gpuflow.checker.question import Question, check_rule
 from gpuflow.checker.quota.claims import where_of_claims
 from gpuflow.checker.quota.namespace import StepAdmission
 from gpuflow.checker.quota.peak import COUNTED_PODS, COUNTED_WORKLOADS, QuotaLine, StoredObjects, run_objects
-from gpuflow.checker.report import LimitLine, amount, asking_clause, bounding_hint, cap_word, waiting_note
+from gpuflow.checker.report import LimitLine, amount, asking_clause, bounding_hint, cap_text, waiting_note
 from gpuflow.checker.rules.pods import asked_resources
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import nearest_word
 from gpuflow.core.errors import Finding, Problem, Where, join_names, list_names, warning
 from gpuflow.demands import Demand
+from gpuflow.demands.peaks import enclosing_steps
 from gpuflow.demands.stored import StoredObject
 from gpuflow.engines import facts_of
 from gpuflow.kubernetes.admission.quota import QuotaExceeded, UsageUnknown
@@ -87,14 +88,13 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
     )
     where = said[0].where if said else where
     left = max(scope.hard - scope.used, Quantity.zero)
+    asked = (bound.reached or Quantity.zero) * q.runs if scope.peak is None else scope.peak
     if scope.peak is None:
-        text = f"{scope.resource}: the worst moment is unknown: {bound.because}"
-        yield warning(
-            "GF514", text, where, bounding_hint(demand, f'"{bound.witness[0]}"' if bound.witness else "the fan-out")
-        )
-        return
+        yield from _unbounded_peak(q, line)
+        if scope.verdict != "may-queue":
+            return
     if scope.verdict == "unknown" and said:
-        most = f"{_owners(said)} may store up to {amount(scope.peak)} of {scope.resource}"
+        most = f"{_owners(said)} may store up to {amount(asked)} of {scope.resource}"
         why = bound.because or "a run that failed is kept beside those that succeeded"
         text = f"{most}; quota {scope.name} leaves {amount(left)} of {amount(scope.hard)}: {why}"
         yield warning("GF514", text, where, "have the quota raised to the most that there may be")
@@ -103,7 +103,7 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
         cap = "give the pipeline a parallel cap, or" if demand.kind == "Pipeline" else "give it"
         hint = f"{cap} a quota for the most that it may hold"
         if scope.safe_parallelism is not None and facts_of(demand.engine).keeps_parallel:
-            hint = f"with {cap_word(demand)}: {scope.safe_parallelism} this line of the quota always has room"
+            hint = f"with {cap_text(demand, scope.safe_parallelism)} this line of the quota always has room"
         text = f"{scope.resource}: quota {scope.name} leaves {left} of {scope.hard}, and the worst moment is at most "
         text += f"{scope.peak}, perhaps less: {bound.because}"
         yield warning("GF514", text, where, hint)
@@ -121,15 +121,29 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
     if made is not None and made.per == "run":
         hint = f"nothing asks again: while old ones are kept, no run starts; delete some {made.kind}s first"
     is_less = bound.bound == "at-most" or demand.only_at_most is not None or bound.reached is not None
-    most, free, hard = (amount(each, scope.resource) for each in (scope.peak, left, scope.hard))
-    most = f"up to {most}" if is_less else most
-    yield warning(
-        "GF512",
-        f"{together} for {most} of {scope.resource}; quota {scope.name} leaves {free} of {hard}",
-        where,
-        hint,
-        kubernetes=words,
-    )
+    most, free, hard = (amount(each, scope.resource) for each in (asked, left, scope.hard))
+    most = f"up to {most}" if is_less and scope.peak is not None else most
+    beside = ", without what is unknown" if scope.peak is None else ""
+    text = f"{together} for {most} of {scope.resource}{beside}; quota {scope.name} leaves {free} of {hard}"
+    asking = [demand.by_name[name] for name in scope.witness if name in demand.by_name and not said]
+    fails = any(each.fails_when_refused for each in asking)
+    yield Finding("GF512", text, where, hint, "error" if fails else "warning", kubernetes=words)
+
+
+def _unbounded_peak(q: Question, line: QuotaLine) -> Iterator[Finding]:
+    """What no number bounds: said once for all keys that it leaves open, where it is written."""
+    because, demand = line.bound.because, q.demand
+    open_lines = [each for each in q.quota_lines if each.scope.peak is None and each.bound.because == because]
+    alike = [each.scope for each in open_lines if each.scope.verdict != "never" and each.scope.used is not None]
+    if alike[0] is not line.scope:
+        return
+    names = [step.name for step in demand.steps if step.copies is None]
+    loops = [each for each in names if any(f"loop {part!r}" in (because or "") for part in enclosing_steps(each))]
+    found = next(iter(loops or names or line.scope.witness), None)
+    keys = dict.fromkeys(each.resource for each in alike)
+    text = f"{', '.join(keys)}: the worst moment is unknown: {because}"
+    where = Where(demand.file) if found is None else demand.where(found)
+    yield warning("GF514", text, where, bounding_hint(demand, "the fan-out" if found is None else f'"{found}"'))
 
 
 def _owners(said: Sequence[StoredObject]) -> str:

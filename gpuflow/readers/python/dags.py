@@ -14,6 +14,7 @@ from gpuflow.formats.airflow import BY_ITEM, Dag, Task
 from gpuflow.formats.documents import READERS, Document, Library, kind_of
 from gpuflow.graph import Dag as Graph
 from gpuflow.graph import Leaf, Loop, Tree, Unknown, rename
+from gpuflow.pod.engine_containers import engine_of, settings_of
 from gpuflow.quantity import Quantity
 from gpuflow.readers.gang_launcher import gang_manifest
 from gpuflow.readers.interface import ForeignObject, Options, PassiveObject, with_parts
@@ -42,14 +43,17 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
     dag = document.dag
     assert dag is not None
     tasks = {each.task_id: each for each in dag.tasks}
-    made = {name: _task(document, dag, library, options, task) for name, task in tasks.items()}
+    mixed = _mixed_groups(dag)
+    made = {name: _task(document, dag, library, options, task, mixed) for name, task in tasks.items()}
     order = order_of(tasks)
     steps = tuple(step for each in made.values() for step in each.steps)
     conditional = {step: by_item for each in made.values() for step, by_item in (each.conditional or {}).items()}
     for name in order.conditional:
         conditional |= {step.name: False for step in made[name].steps if step.name not in conditional}
     pod_tasks = [task for name, task in tasks.items() if made[name].steps]
-    cap, loose = _cap(dag, pod_tasks)
+    ours = any(task.tries is not None for task in pod_tasks)
+    are_pods = not mixed and all(_is_one_pod(task, made[task.task_id]) for task in pod_tasks)
+    cap, loose = _cap(dag, pod_tasks, are_pods)
     nodes = {name: Node(made[name].tree, made[name].body or made[name].tree, task) for name, task in tasks.items()}
     graph, complete = graph_of_tasks(nodes, order.edges, cap)
     if not complete:
@@ -68,18 +72,22 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
         conditional=conditional,
         places=lambda step: document.where_of_task(tasks.get(step.partition("/")[0])),
         kind="DAG",
+        engine_settings=settings_of(engine_of(options.site, options.engine), options.engine),
+        keeps_cap=are_pods or (ours and not mixed),
+        cap_text=_cap_text(pod_tasks),
         unseen=tuple(part for each in made.values() for part in each.unseen),
         only_at_most=reasons[0] if reasons else None,
     )
 
 
-def _task(document: Document, dag: Dag, library: Library, options: Options, task: Task) -> _Task:
+def _task(document: Document, dag: Dag, library: Library, options: Options, task: Task, mixed: set[str]) -> _Task:
     name, where, kinds = task.task_id, document.where_of_task(task), task.made
     if task.makes is None:
         return _Task(Leaf(name, {}, 0))
     if task.makes == "unseen":
         return _Task(Leaf(name, {}, 0), unseen=(UnseenPart(name, str(task.because), where),))
     copies, by_item = _copies(dag, task)
+    most = None if mixed & set(task.groups) or (task.tries is not None and task.groups) else task.at_once
     parts: dict[str, Tree] = {}
     bodies: list[Tree] = []
     steps: list[StepDemand] = []
@@ -103,16 +111,19 @@ def _task(document: Document, dag: Dag, library: Library, options: Options, task
             conditional |= found.conditional or {}
             bodies.append(found.tree)
             mapped = copies is not None
-            parts[step] = Loop(step, found.tree, times, _at_once(task)) if mapped and times is not None else found.tree
+            parts[step] = Loop(step, found.tree, times, most) if mapped and times is not None else found.tree
     if by_item or task.when or task.only_after_failure:
         conditional |= {each.name: by_item or task.when == BY_ITEM for each in steps}
-    tree = next(iter(parts.values())) if len(parts) == 1 else Graph(parts)
+    tree = (
+        next(iter(parts.values())) if len(parts) == 1 else Graph(parts, {}, most if len(steps) == len(kinds) else None)
+    )
     return _Task(tree, bodies[0] if len(bodies) == 1 else None, tuple(steps), tuple(unseen), conditional)
 
 
 def _pod(name: str, manifest: Mapping[str, Any], task: Task, options: Options, where: Where) -> _Task:
     pod, unseen = _without_templates(manifest, name, where)
     step = StepDemand(name, (PodSet("main", 1, pod),), where=where, tries=task.tries or 1 + task.retries)
+    step = replace(step, fails_when_refused=task.is_stock)
     step = with_parts(step, options, has_outputs=task.has_outputs)
     return _Task(Leaf(name, {}, 1), steps=(step,), unseen=tuple(unseen))
 
@@ -173,10 +184,27 @@ def _times(inner: int | None, outer: int | Unknown | None) -> int | None:
     return None if inner is None or isinstance(outer, Unknown) else inner * outer
 
 
-def _at_once(task: Task) -> int | None:
-    """How many copies Airflow has active in a run. With groups around it the copies of different groups mix."""
-    most = task.at_once
-    return most if most is not None and most > 0 and not task.groups else None
+def _mixed_groups(dag: Dag) -> set[str]:
+    """Mapped groups whose items are at different tasks at the same time, so that no limit can be counted. gpuflow's own
+    operators are counted level by level."""
+    pods = [task for task in dag.tasks if task.makes is not None and task.tries is None]
+    return {group for group in dag.groups if sum(group in task.groups for task in pods) > 1}
+
+
+def _is_one_pod(task: Task, made: _Task) -> bool:
+    """Whether each copy of it is one pod, and active for as long as that lives."""
+    return task.makes == "pods" and task.waits and len(made.steps) == len(task.made)
+
+
+def _cap_text(pod_tasks: Collection[Task]) -> str | None:
+    """What its file says so that no more than so many pods live at once; None where gpuflow compiled it."""
+    if not all(task.is_stock for task in pod_tasks):
+        return None
+    if any(task.deferrable for task in pod_tasks):
+        return "a pool of {} slots that counts deferred tasks"
+    if len(pod_tasks) == 1:
+        return "max_active_tis_per_dagrun={}"
+    return "max_active_tasks={}"
 
 
 def _without_templates(manifest: Mapping[str, Any], name: str, where: Where) -> tuple[dict[str, Any], list[UnseenPart]]:
@@ -209,19 +237,19 @@ def _without_templates(manifest: Mapping[str, Any], name: str, where: Where) -> 
     return {"metadata": dict(manifest.get("metadata") or {}), "spec": spec}, unseen
 
 
-def _cap(dag: Dag, pod_tasks: Collection[Task]) -> tuple[int | None, list[str]]:
+def _cap(dag: Dag, pod_tasks: Collection[Task], are_pods: bool) -> tuple[int | None, list[str]]:
     """How many pods of a run there are at most, and why fewer may be let in than can be counted here."""
     loose = []
     caps = [_whole_run(task) for task in pod_tasks]
     own = min((each for each in caps if each is not None), default=None) if None not in caps else None
-    if any(task.at_once and task.groups for task in pod_tasks):
-        loose.append("max_active_tis_per_dag of tasks in groups may let fewer run at once")
+    if any(task.at_once and set(dag.groups) & set(task.groups) for task in pod_tasks):
+        loose.append("max_active_tis_per_dag of tasks in mapped groups may let fewer run at once")
     most = dag.max_active_tasks
     if most is not None:
-        if not any(task.deferrable or not task.waits for task in pod_tasks):
+        if are_pods and not any(task.deferrable for task in pod_tasks):
             own = most if own is None else min(own, most)
         elif own is None:
-            loose.append(f"max_active_tasks={most} may let fewer run at once; it does not count deferred tasks")
+            loose.append(f"max_active_tasks={most} may let fewer run at once; it counts tasks, and no deferred ones")
     return own, loose
 
 

@@ -90,7 +90,14 @@ def _error_report(fault: Any, file: Any) -> recorded.Fault:
     name = type(fault).__name__
     missing = getattr(fault, "name", None) if isinstance(fault, ImportError) else None
     message = f"{name}: {shown[0][:500]}" if shown else name
-    return recorded.Fault(message, frames[-1].lineno if frames else None, missing)
+    calls = [frame.f_locals for frame, _ in traceback.walk_tb(fault.__traceback__) if _is_variable_get(frame.f_code)]
+    return recorded.Fault(
+        message, frames[-1].lineno if frames else None, missing, calls[0].get("key") if calls else None
+    )
+
+
+def _is_variable_get(code: Any) -> Any:
+    return code.co_name == "get" and code.co_filename.replace(os.sep, "/").endswith("/variable.py")
 
 
 SENDING = ("create", "lint", "update", "async_create", "async_lint", "async_update", "wait", "get")
@@ -122,6 +129,8 @@ def _dags(file: Any) -> Any:
     context = _context()
     name = "gpuflow_dag_file"
     sys.path.insert(0, str(Path(file).resolve().parent))
+    above = next((str(each) for each in Path(file).resolve().parents if each.name == "dags"), "")
+    sys.path += filter(None, [os.environ.get("AIRFLOW__CORE__DAGS_FOLDER") or above])
     if context is not None:
         context.current_autoregister_module_name = name
     module = _load(name, file)
@@ -207,7 +216,7 @@ def _groups(group: Any) -> Any:
 
 def _task(task: Any, dag: Any) -> recorded.Task:
     lineage = [each.__name__ for each in _class(task).__mro__]
-    at_once = getattr(task, "max_active_tis_per_dagrun", None) or getattr(task, "max_active_tis_per_dag", None)
+    limits = [getattr(task, f"max_active_tis_per_{per}", None) for per in ("dagrun", "dag")]
     said = recorded.Task(
         task_id=task.task_id,
         operator=lineage[0],
@@ -218,18 +227,30 @@ def _task(task: Any, dag: Any) -> recorded.Task:
         retries=task.retries if isinstance(task.retries, int) else 0,
         is_setup=bool(getattr(task, "is_setup", False)),
         is_teardown=bool(getattr(task, "is_teardown", False)),
-        at_once=at_once if isinstance(at_once, int) else None,
+        at_once=min((each for each in limits if isinstance(each, int) and each > 0), default=None),
         branches=any("Branch" in name or "ShortCircuit" in name or name == "LatestOnlyOperator" for name in lineage),
         executor_config=_override(task),
     )
     try:
-        return _with_pods(said, task, lineage, dag)
+        said = _with_pods(said, task, lineage, dag)
+        return said if said.waits and not (said.deferrable and _parked_are_free()) else replace(said, at_once=None)
     except _OnlyInTheRun as fault:
         because = str(fault)
     except Exception as fault:
         name = getattr(_class(task), "custom_operator_name", lineage[0])
         because = f"{name} cannot make its pod here: {_error_report(fault, '').message}"
     return replace(said, makes="unseen", because=because)
+
+
+def _parked_are_free() -> bool:
+    """Whether this Airflow does not count deferred copies of a task: 3.2 began to."""
+    return not hasattr(importlib.import_module("airflow.ti_deps.dependencies_states"), "ACTIVE_STATES")
+
+
+def _is_stock(operator: Any) -> bool:
+    """Whether nothing but Airflow's own code makes its pod."""
+    made_by = [getattr(type(operator), name, None) for name in ("execute", "execute_sync", "get_or_create_pod")]
+    return all(getattr(each, "__module__", "airflow.").startswith("airflow.") for each in made_by if each is not None)
 
 
 def _class(task: Any) -> Any:
@@ -444,6 +465,7 @@ def _with_objects(said: recorded.Task, operator: Any, lineage: Any) -> recorded.
         job = _json_value(operator.build_job_request_obj(None))
         waits = bool(getattr(operator, "wait_until_job_complete", False))
         return _task_record(said, "objects", [job], operator, has_outputs=has_outputs, waits=waits)
+    said = replace(said, is_stock=_is_stock(operator))
     return _task_record(
         said, "pods", [_json_value(operator.build_pod_request_obj(None))], operator, has_outputs=has_outputs
     )

@@ -162,7 +162,19 @@ def _is_dag(node: ast.expr) -> bool:
 TIME_LIMIT = 180
 """Seconds that a file may take, its imports included."""
 MOST_ANSWER = 64 * 1024 * 1024
-KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT", "LD_LIBRARY_PATH")
+VARIABLES = "AIRFLOW_VAR_"
+"""Begins what gives an Airflow Variable its value, which somebody must have set for this."""
+KEPT_ENVIRONMENT = (
+    "AIRFLOW__CORE__DAGS_FOLDER",
+    "PATH",
+    "PYTHONPATH",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "SYSTEMROOT",
+    "LD_LIBRARY_PATH",
+)
 """What of the environment a file sees. No credential, no kubeconfig, no home folder."""
 UNSET = 1_000_003
 """Says that a limit is only Airflow's setting, and not the file's; `inside_engine` knows it too."""
@@ -182,7 +194,8 @@ def answer_of(engine: str, file: str, python: str, params: Mapping[str, str] | N
 
 
 def _run(words: list[str], home: str, log: Path, file: str) -> int:
-    environment = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
+    kept = [name for name in os.environ if name in KEPT_ENVIRONMENT or name.startswith(VARIABLES)]
+    environment = {name: os.environ[name] for name in kept}
     environment |= {
         "HOME": home,
         "TMPDIR": home,
@@ -322,5 +335,8 @@ def _program_error(fault: Fault, file: str, engine: str, old: list[Finding]) -> 
         return EnvironmentFailure(Finding("GF707", f"{file} needs {title}, which this Python lacks", Where(file), hint))
     where = Where(file, fault.line, None if fault.line is None else 1)
     text = f"{file} cannot be loaded: {fault.message[:1000]}"
-    hint = "it runs without the environment's credentials, connections and variables"
+    hint = "it runs without the environment's credentials and connections"
+    if fault.variable is not None:
+        text = f"{file} cannot be loaded: Variable {fault.variable} has no value here"
+        hint = f"give it a default in the file, or set {VARIABLES}{fault.variable.upper()}"
     return GpuflowError([Finding("GF708", text, where, hint), *old])

@@ -180,7 +180,7 @@ def _limited_groups(nodes: Mapping[str, Node]) -> tuple[dict[str, _Group], dict[
                     group.items = limit.most
                 else:
                     group.pods = limit.most
-    if groups or own:
+    if groups or own or any(node.levels and node.groups for node in nodes.values()):
         # Copies of a task are counted level by level, so every group around it is a graph of its own.
         for node in nodes.values():
             for group_id in node.groups:

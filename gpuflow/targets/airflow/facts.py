@@ -14,17 +14,22 @@ from gpuflow.targets.constructs import ENGINE_OPTIONS, POD, RUN
 from gpuflow.targets.target import option
 
 _STOCK_TIMEOUT: Final = "the stock KubernetesPodOperator gives up after schedule_timeout_seconds (120 unless set)"
+_STOCK_FAILS: Final = "the stock KubernetesPodOperator does not wait: the API server answers 403 and the task fails "
 
 FACTS = EngineFacts(
     name="airflow",
     title="Airflow",
     waits={
-        "quota": "GpuPodOperator, which gpuflow compile writes, waits and asks again; the stock KubernetesPodOperator "
-        "does not wait: the API server answers 403 and the task fails at once.",
+        "quota": f"GpuPodOperator, which gpuflow compile writes, waits and asks again; {_STOCK_FAILS}at once.",
         "queue": f"GpuPodOperator waits and logs its place in the queue; {_STOCK_TIMEOUT}.",
         "nodes": f"GpuPodOperator waits until a node has room or is added; {_STOCK_TIMEOUT}.",
         "objects": "Finished pods count until they are deleted; GpuPodOperator deletes those that succeeded and keeps "
         "the others.",
+    },
+    stock_waits={
+        "quota": f"{_STOCK_FAILS}at once, in each of its tries.",
+        "queue": f"{_STOCK_TIMEOUT}.",
+        "nodes": f"{_STOCK_TIMEOUT}.",
     },
     most_runs=16,  # core.max_active_runs_per_dag, unless it was changed; only forbid sets max_active_runs
     forbids_data_runs=True,

@@ -7,13 +7,15 @@ and gpuflow/formats/airflow.py.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuflow.api import check
-from gpuflow.core.errors import GpuflowError
+from gpuflow.checker.report import Report
+from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.demands import Demand
 from gpuflow.readers import ForeignObject, Library, Options
 from gpuflow.readers.python import Pythons, read_program
@@ -25,7 +27,7 @@ from tests.conftest import ROOT
 __all__ = ["gpuflow"]
 HEAD = """
 from datetime import datetime
-from airflow.sdk import DAG, task, task_group, dag
+from airflow.sdk import DAG, TaskGroup, task, task_group, dag
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.providers.cncf.kubernetes.operators.job import KubernetesJobOperator
 from airflow.providers.cncf.kubernetes.operators.resource import KubernetesCreateResourceOperator
@@ -60,6 +62,22 @@ DAGS = {
     "mapped_unknown_pods": "@task\n    def items(): return [1]\n"
     "    KubernetesPodOperator.partial(task_id='a', image='i').expand(container_resources=items())",
     "group": "@task_group\n    def g(x):\n        pod('a', 1) >> pod('b', 2)\n    g.expand(x=[1, 2, 3])",
+    "plain_group": "with TaskGroup('g'):\n        KubernetesPodOperator.partial(task_id='a', image='i', "
+    "container_resources=gpus(2), max_active_tis_per_dag=2, max_active_tis_per_dagrun=4)"
+    ".expand(arguments=[['x'], ['y'], ['z']])",
+    "group_at_once": "@task_group\n    def g(x):\n        pod('a', 2, max_active_tis_per_dagrun=2)\n"
+    "    g.expand(x=[1, 2, 3])",
+    "group_mixes": "@task_group\n    def g(x):\n        pod('a', 10, max_active_tis_per_dag=1) >> pod('b', 2)\n"
+    "    g.expand(x=[1, 2, 3])",
+    "group_unknown": "@task\n    def items(): return [1]\n    @task_group\n    def g(x):\n"
+    "        pod('a', 2, max_active_tis_per_dagrun=2)\n    g.expand(x=items())",
+    "job_at_once": "KubernetesJobOperator.partial(task_id='a', image='i', container_resources=gpus(2),"
+    " max_active_tis_per_dag=1).expand(arguments=[['x'], ['y']])",
+    "different_at_once": "KubernetesPodOperator.partial(task_id='a', image='i', max_active_tis_per_dagrun=1).expand("
+    "container_resources=[gpus(1), gpus(2), gpus(4)])",
+    "wide_jobs": "KubernetesJobOperator(task_id='a', image='i', container_resources=gpus(1), parallelism=3,"
+    " completions=3, wait_until_job_complete=True), KubernetesJobOperator(task_id='b', image='i', parallelism=3,"
+    " completions=3, container_resources=gpus(1), wait_until_job_complete=True)",
     "decorated": "@task.kubernetes(image='i', container_resources=gpus(3))\n    def f(x): ...\n    f.expand(x=[1, 2])",
     "branches": "b = BranchPythonOperator(task_id='c', python_callable=lambda: 'a')\n"
     "    b >> [pod('a', 2), pod('b', 3)]",
@@ -90,7 +108,9 @@ DAGS = {
 PEAKS = {
     "chain": "3", "side_by_side": "5", "mapped": "6", "mapped_at_once": "4", "mapped_resources": "7",
     "mapped_kwargs": "4", "mapped_pairs": "6", "mapped_unknown": "unknown", "mapped_unknown_pods": "unknown",
-    "group": "6", "decorated": "6", "branches": "at-most 5", "early": "at-most 9", "always": "5", "teardown": "2",
+    "group": "6", "plain_group": "4", "group_at_once": "at-most 4", "group_mixes": "at-most 30",
+    "group_unknown": "at-most 4", "job_at_once": "4", "different_at_once": "4", "wide_jobs": "6",
+    "decorated": "6", "branches": "at-most 5", "early": "at-most 9", "always": "5", "teardown": "2",
     "job": "4", "job_not_awaited": "8", "objects": "5", "pool": "at-most 2", "template": "unknown", "full_pod": "3",
     "template_dict": "4", "template_file": "7", "init": "6", "spark": "unknown", "starts": "1",
     "spaces": "2", "own_pod": "1", "empty": None,
@@ -98,6 +118,21 @@ PEAKS = {
 POD_FILE = """apiVersion: v1
 kind: Pod
 spec: {containers: [{name: base, resources: {limits: {nvidia.com/gpu: 7}}}]}
+"""
+OWN_CLASS = """
+class Patient(KubernetesPodOperator):
+    def execute(self, context):
+        return super().execute(context)
+
+with DAG('patient', schedule=None):
+    [Patient(task_id=str(n), image='i', container_resources=gpus(1)) for n in range(5)]
+
+with DAG('open', schedule=None):
+    @task
+    def items(): return [1]
+    dyn = KubernetesPodOperator.partial(task_id='dyn', image='i', container_resources=gpus(1))
+    [pod(str(n)) for n in range(5)] >> dyn.expand(arguments=items())
+
 """
 ARGUMENTS = {"limited": "max_active_tasks=2", "overlapping": "schedule='@daily', max_active_runs=3"}
 
@@ -110,6 +145,15 @@ def demands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Demand]:
     parts += [
         f"with DAG('{name}', {given}):\n    [pod(str(n)) for n in range(5)]\n" for name, given in ARGUMENTS.items()
     ]
+    parts.append(
+        "with DAG('jobs', max_active_tasks=2):\n    [KubernetesJobOperator(task_id=str(n), image='i', "
+        "container_resources=gpus(1), parallelism=2, completions=2, wait_until_job_complete=True) for n in range(3)]\n"
+    )
+    parts.append(
+        "with DAG('mixing', max_active_tasks=3):\n    @task_group\n    def g(x):\n"
+        "        pod('a', 10) >> [pod('b', 8), pod('c', 8)]\n    g.expand(x=[1, 2])\n"
+    )
+    parts.append(OWN_CLASS)
     parts.append("with DAG('deferred', max_active_tasks=2):\n    [pod(str(n), deferrable=True) for n in range(5)]\n")
     (folder / "pod.yaml").write_text(POD_FILE)
     (folder / "dags.py").write_text(HEAD + "\n".join(parts))
@@ -148,6 +192,9 @@ def test_limits_of_the_dag_count_where_airflow_keeps_them(demands: dict[str, Dem
     assert gpus(demands["limited"]) == "2"
     # Airflow does not count tasks that wait in a trigger, and their pods run.
     assert gpus(demands["deferred"]) == "at-most 5"
+    # It counts tasks: one of a Job has two pods; and of two items one may be at a (10) while the other is at b (8).
+    assert gpus(demands["jobs"]) == "at-most 6"
+    assert gpus(demands["mixing"]) == "at-most 32"
     assert demands["overlapping"].overlap is not None
     assert demands["overlapping"].overlap.at_most == 3
     assert demands["chain"].overlap is None
@@ -190,6 +237,72 @@ def test_a_check_counts_the_pods_in_the_namespace_that_is_checked(demands: dict[
         "chain": ("always", ["3"]), "side_by_side": ("may-queue", ["5"]), "job": ("always", ["4"]),
         "init": ("never", ["6"]),
     }  # fmt: skip
+
+
+def finding(demand: Demand, cluster: Path, code: str) -> tuple[Report, Finding]:
+    report = check(replace(demand, engine="airflow"), str(cluster), namespace="team")
+    (found,) = [each for each in report.findings if each.code == code]
+    return report, found
+
+
+def test_a_stock_operator_that_a_full_quota_fails_is_an_error(demands: dict[str, Demand], tmp_path: Path) -> None:
+    (tmp_path / "quota.yaml").write_text(QUOTA)
+    for name, words in (("side_by_side", None), ("mapped", "max_active_tis_per_dagrun=2")):
+        report, found = finding(demands[name], tmp_path, "GF512")
+        assert (report.verdict, found.severity, report.fails({"never"})) == ("may-queue", "error", True)
+        assert "the stock KubernetesPodOperator does not wait" in str(found.hint) and "GpuPod" not in str(found.hint)
+        assert words is None or f"always admitted with {words}" in str(found.hint)
+    # A controller asks again for the pods of a Job, and nobody knows what an operator of one's own does.
+    for name in ("wide_jobs", "patient"):
+        report, found = finding(demands[name], tmp_path, "GF512")
+        assert (report.verdict, found.severity, report.fails({"never"})) == ("may-queue", "warning", False)
+
+
+def test_the_number_in_the_words_of_airflow_makes_it_always(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    (tmp_path / "quota.yaml").write_text(QUOTA)
+    bodies = {
+        "max_active_tasks=4": "with DAG('d', schedule=None{}):\n    [pod(str(n)) for n in range(6)]\n",
+        "max_active_tis_per_dagrun=4": "with DAG('d', schedule=None):\n    KubernetesPodOperator.partial(task_id='a', "
+        "image='i', container_resources=gpus(1){}).expand(arguments=[[str(n)] for n in range(6)])\n",
+    }
+    for words, body in bodies.items():
+        for given, verdict in (("", "may-queue"), (f", {words}", "always")):
+            file = tmp_path / "dag.py"
+            file.write_text(HEAD + body.format(given))
+            report = gpuflow(
+                "check", file, "--allow-python", "--cluster", tmp_path / "quota.yaml", "--namespace", "team",
+                "--fail-on", "never", "--format", "json",
+            )  # fmt: skip
+            assert (report.data["verdict"], report.code) == (verdict, int(not given))
+            assert given or f"always admitted with {words}" in report.out
+
+
+def test_a_known_excess_is_said_beside_an_unknown_loop(demands: dict[str, Demand], tmp_path: Path) -> None:
+    (tmp_path / "quota.yaml").write_text(
+        QUOTA.replace('gpu: "4"', 'gpu: "4", pods: "90"').replace('"0"}', '"0", pods: "0"}')
+    )
+    report, known = finding(demands["open"], tmp_path, "GF512")
+    assert (
+        "together ask for 5 of requests.nvidia.com/gpu, without what is unknown; quota q leaves 4 of 4" in known.message
+    )
+    verdicts = {line.resource: (line.verdict, line.peak) for line in report.scopes}
+    assert verdicts == {"pods": ("unknown", None), "requests.nvidia.com/gpu": ("may-queue", None)}
+    _, unknown = finding(demands["open"], tmp_path, "GF514")
+    assert unknown.message.startswith(
+        "pods, requests.nvidia.com/gpu: the worst moment is unknown: the copies of loop 'dyn'"
+    )
+    assert unknown.where == demands["open"].where("dyn") != known.where
+    assert 'give "dyn" max_active_tis_per_dagrun' in str(unknown.hint)
+
+
+def test_the_hint_for_a_refused_pod_names_the_task_s_own_container(demands: dict[str, Demand], tmp_path: Path) -> None:
+    hard = 'hard: {requests.memory: "4"}'
+    quota = QUOTA.replace('hard: {requests.nvidia.com/gpu: "4"}', hard).replace(
+        '{requests.nvidia.com/gpu: "0"}', '{requests.memory: "0"}'
+    )
+    (tmp_path / "quota.yaml").write_text(quota)
+    _, found = finding(demands["init"], tmp_path, "GF501")
+    assert "base: set memory in container_resources of the task\ni: set memory on that" in str(found.hint)
 
 
 def test_a_dag_is_checked_where_its_tasks_run_and_on_airflow(gpuflow: Gpuflow, tmp_path: Path) -> None:
@@ -247,6 +360,29 @@ def test_a_parameter_of_a_compiled_dag_changes_its_fan_out(gpuflow: Gpuflow) -> 
     assert [each["copies"] for each in gpuflow(*words).data["steps"] if each["name"] == "evaluate"] == [3]
     fewer = gpuflow(*words, "--param", 'suites=["mmlu"]').data
     assert [each["copies"] for each in fewer["steps"] if each["name"] == "evaluate"] == [1]
+
+
+def test_reading_sees_the_dags_folder_and_given_variables(
+    gpuflow: Gpuflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = "from common.words import NAME\nfrom airflow.sdk import Variable\nNUMBER = int(Variable.get(\n    'gpus'))\n"
+    body += "with DAG(NAME):\n    pod('a', NUMBER)\n"
+    for folder, given in (("dags", None), ("else", "else")):
+        root = tmp_path / folder
+        for each in (root / "team", root / "common"):
+            each.mkdir(parents=True)
+        (root / "common" / "words.py").write_text(f"NAME = 'of_{folder}'\n")
+        (root / "team" / "dag.py").write_text(HEAD + body)
+        if given is not None:
+            monkeypatch.setenv("AIRFLOW__CORE__DAGS_FOLDER", str(root))
+        words = ("demand", root / "team" / "dag.py", "--allow-python", "--format", "json")
+        monkeypatch.delenv("AIRFLOW_VAR_GPUS", raising=False)
+        refused = gpuflow(*words)
+        assert "GF708" in refused.err and "Variable gpus has no value here" in refused.err
+        assert "or set AIRFLOW_VAR_GPUS" in refused.err
+        monkeypatch.setenv("AIRFLOW_VAR_GPUS", "3")
+        found = gpuflow(*words).data
+        assert (found["pipeline"], found["peak"]["requests.nvidia.com/gpu"]["value"]) == (f"of_{folder}", "3")
 
 
 def test_a_file_without_a_dag_is_an_error(tmp_path: Path) -> None:
