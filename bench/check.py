@@ -7,10 +7,14 @@ after reading the files and before the first step is checked: every object decod
 A second row of the last size has the same objects as `gpuflow snapshot` writes them (JSON). Each row runs in a process
 of its own; seconds are CPU seconds, which other work on the machine changes little. The peer reads the same files with
 PyYAML's C loader and forgets where everything stands.
+
+`--case NAME` measures one whole command (`gpuflow check`), beside the seconds that it should take at most: the least of
+several runs, with compiled modules as an installed package has them.
 """
 
 import gc
 import json
+import os
 import random
 import resource
 import subprocess
@@ -19,7 +23,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import process_time
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from measuring import arguments
@@ -41,12 +45,14 @@ ROWS: Rows = ((1_000, 5_000), (10_000, 500), (10_000, 5_000))
 FEW: Rows = ((12, 20), (120, 2), (120, 20))
 PODS, FEW_PODS = 2_000, 20
 PARTS = ("load", "demand", "read", "prepare", "check")
+ROOT = Path(__file__).resolve().parent.parent
 YAML, JSON = "cluster", "snapshot"
 LAYER, NEEDS = 100, 8
 PODS_PER_NODE, QUEUES, COHORTS = 4, 50, 10
 NAMESPACE = "team-0"
 RARELY = (200_000, 50, 1_000)
 ROUNDS = 5
+PATIENCE = 30
 
 HEAD = """apiVersion: gpuflow/v1
 kind: Pipeline
@@ -412,12 +418,129 @@ def admissions(count: int) -> None:
         print(f"{what:<58}{len(pods_) / min(took for took, _ in runs):>10,.0f}")
 
 
+DRA = {"apiVersion": "resource.k8s.io/v1"}
+GPU = "gpu.nvidia.com"
+CLAIMED = HEAD.replace("queue: research, ", "") + (
+    "  a: {command: [x], device_claim: {template: gpus}, for_each: {i: [0, 1, 2, 3]}}\n"
+)
+
+
+def device_objects(count: int, devices: int = 8) -> Iterator[dict[str, Any]]:
+    """Nodes whose GPUs come through dynamic resource allocation, and a claim for two below one PCIe root."""
+    yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    of_driver = [{"cel": {"expression": f"device.driver == '{GPU}' && device.attributes['{GPU}'].type == 'gpu'"}}]
+    yield {**DRA, "kind": "DeviceClass", "metadata": {"name": GPU}, "spec": {"selectors": of_driver}}
+    request = {"name": "r", "exactly": {"deviceClassName": GPU, "count": 2}}
+    root = "resource.kubernetes.io/pcieRoot"
+    spec = {"devices": {"requests": [request], "constraints": [{"requests": ["r"], "matchAttribute": root}]}}
+    home = {"name": "gpus", "namespace": NAMESPACE}
+    yield {**DRA, "kind": "ResourceClaimTemplate", "metadata": home, "spec": {"spec": spec}}
+    for index in range(count):
+        amounts = {"cpu": "64", "memory": "512Gi", "pods": "110"}
+        yield {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": f"node-{index}"},
+            "status": {"allocatable": amounts},
+        }
+        found = [
+            {
+                "name": f"gpu-{number}",
+                "attributes": {"type": {"string": "gpu"}, root: {"string": f"pci0000:0{number // 2}"}},
+                "capacity": {"memory": {"value": "80Gi"}},
+            }
+            for number in range(devices)
+        ]
+        pool = {"name": f"node-{index}", "generation": 1, "resourceSliceCount": 1}
+        there = {"driver": GPU, "pool": pool, "nodeName": f"node-{index}", "devices": found}
+        yield {**DRA, "kind": "ResourceSlice", "metadata": {"name": f"node-{index}"}, "spec": there}
+
+
+class Case(NamedTuple):
+    limit: float | None
+    """CPU seconds of the whole command, start and imports too."""
+    nodes: int
+    pipelines: Callable[[bool], list[str]]
+    """Their texts; `True`: the smallest sizes."""
+    what: str
+    form: str = JSON
+
+
+def many_pipelines(smoke: bool) -> list[str]:
+    dice = random.Random(3)
+    texts = [pipeline(dice.randrange(2, 13), IRREGULAR[i % len(IRREGULAR)]) for i in range(3 if smoke else 200)]
+    return [text.replace("name: bench", f"name: bench-{index}") for index, text in enumerate(texts)]
+
+
+def graph_of(steps: int, needs_of: Needs) -> Callable[[bool], list[str]]:
+    return lambda smoke: [pipeline(30 if smoke else steps, needs_of)]
+
+
+CASES = {
+    "small": Case(2, 5_000, lambda _: [pipeline(3)], "a pipeline of 3 steps"),
+    "small-yaml": Case(None, 5_000, lambda _: [pipeline(3)], "the same, manifests as YAML", YAML),
+    "pipelines": Case(20, 5_000, many_pipelines, "200 pipelines of 2 to 12 steps"),
+    "devices": Case(None, 1_000, lambda _: [CLAIMED], "4 pods that claim 2 of 8 devices", "devices"),
+    **{
+        f"irregular-{steps}-{shape.__name__}": Case(
+            30 if steps == 10_000 else None, 5_000, graph_of(steps, shape), f"{steps:,} steps, {shape.__name__}"
+        )
+        for steps in (1_000, 10_000)
+        for shape in IRREGULAR
+    },
+}
+
+
+def measure_case(case: Case, smoke: bool) -> None:
+    """The case as a command, several times; the least of its CPU seconds, and the share of its limit."""
+    count = 20 if smoke else case.nodes
+    with tempfile.TemporaryDirectory() as name:
+        cluster, files = Path(name, "cluster"), Path(name, "pipelines")
+        cluster.mkdir()
+        files.mkdir()
+        if case.form == "devices":
+            items = {"apiVersion": "v1", "kind": "List", "items": list(device_objects(count))}
+            (cluster / "all.json").write_text(json.dumps(items))
+        else:
+            {JSON: write_snapshot, YAML: write_cluster}[case.form](cluster, count)
+        for index, text in enumerate(case.pipelines(smoke)):
+            (files / f"{index}.yaml").write_text(text)
+        command = [sys.executable, "-m", "gpuflow", "check", *map(str, sorted(files.iterdir())), "--engine", "argo"]
+        command += ["--cluster", str(cluster), "--namespace", NAMESPACE, "--format", "json"]
+        command_seconds(command, Path(name))  # compiles the modules
+        took = [command_seconds(command, Path(name))]
+        while not smoke and len(took) < ROUNDS and sum(took) < PATIENCE:
+            took.append(command_seconds(command, Path(name)))
+    least = min(took)
+    share = "" if case.limit is None else f"{case.limit:>8.0f}{least / case.limit:>8.2f}"
+    print(f"{case.what:<40}{count:>7}{least:>8.2f}{share}", flush=True)
+
+
+def command_seconds(command: list[str], folder: Path) -> float:
+    """The CPU seconds of a command that answers."""
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    environment = {**kept, "PYTHONPYCACHEPREFIX": str(folder / "compiled"), "PYTHONPATH": str(ROOT)}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode in (0, 1) and json.loads(done.stdout), done.stderr
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def main() -> None:
     if sys.argv[1:2] in (["row"], ["peer"]):
         what, folder = sys.argv[1], Path(sys.argv[2])
         print(json.dumps(measure(folder, sys.argv[3]) if what == "row" else peer(folder)))
         return
-    smoke = arguments(__doc__).parse_args().smoke
+    parser = arguments(__doc__)
+    parser.add_argument("--case", choices=CASES, action="append", default=[], help="only this one; may be repeated")
+    options = parser.parse_args()
+    smoke = options.smoke
+    print(f"{'gpuflow check':<40}{'nodes':>7}{'s':>8}{'limit':>8}{'share':>8}")
+    for case in options.case or (list(CASES)[:5] if smoke else CASES):  # the other shapes are the same code
+        measure_case(CASES[case], smoke)
+    if options.case:
+        return
     admissions(FEW_PODS if smoke else PODS)
     # Each shape is two more processes, and the code is the same.
     whole_checks(FEW if smoke else ROWS, IRREGULAR[:1] if smoke else IRREGULAR)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import re
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from gpuflow.cli.folders import pipeline_files
 from gpuflow.cli.terminal import progress, show_findings
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.core.gc_pause import gc_paused
 from gpuflow.demands import Demand
 from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.formats.contents import contents_of
@@ -49,8 +51,11 @@ def cluster_at(args: argparse.Namespace, namespace: str) -> Cluster:
         from gpuflow.cluster.live import read_live
 
         return read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
-    with progress(f"reading {args.cluster}"):
-        return read_cluster(args.cluster)
+    with progress(f"reading {args.cluster}"), gc_paused():
+        found = read_cluster(args.cluster)
+        if len(found.objects) > 1_000:
+            gc.freeze()  # it is kept to the end: to look for garbage in it takes a tenth of a small check
+        return found
 
 
 def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, foreign: bool = False) -> None:

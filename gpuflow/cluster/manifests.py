@@ -10,10 +10,13 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from gpuflow.cluster import block_yaml
 from gpuflow.cluster.kinds import KNOWN, KUEUE_CONFIG, NATIVE, SOURCES, kind_fault
@@ -168,6 +171,10 @@ def _parse_json(raw: bytes, file: str) -> Any:
     def constant(word: str) -> Any:
         raise fail("GF101", f"not valid JSON: {word} is not a number", where=Where(file), hint="write a number")
 
+    with suppress(ValueError, RecursionError, msgspec.MsgspecError):  # the reader below says what is the matter
+        found = msgspec.json.decode(raw) if b"\\u" not in raw else None
+        if found is not None and msgspec.json.encode(found) == msgspec.json.format(raw, indent=-1):
+            return found  # written again it is the same text: no key stands twice
     try:
         return json.loads(raw, object_pairs_hook=pairs, parse_constant=constant)
     except json.JSONDecodeError as problem:

@@ -6,10 +6,10 @@ Observed, never authored by gpuflow.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuflow.cluster.block_yaml import Block
 from gpuflow.cluster.kinds import ALL, NAMESPACED, is_known_kind, kind_title
@@ -19,6 +19,7 @@ from gpuflow.kubernetes.resources import BadField
 
 Path = tuple[str | int, ...]
 _ENDS = re.compile(r"[.\[:\s,]|$")
+T = TypeVar("T")
 
 
 def place(body: Mapping[str, Any], start: Where, path: Sequence[str | int], *, key: bool = False) -> Where:
@@ -162,6 +163,8 @@ class Cluster:
     """Kinds of which the author of the folder says that they let every pod pass, though none is shown."""
     given: tuple[Manifest, ...] = ()
     """What the files of a check bring, in their order; `objects` has each of them once."""
+    found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What functions that are marked with `once` found in it."""
 
     def of(self, kind: str, namespace: str | None = None) -> list[Manifest]:
         """The objects of a kind, in a namespace when one is given. Namesakes of other API groups are not among them."""
@@ -219,6 +222,17 @@ class Cluster:
         """What is known of a namespace: where others were listed, none of a kind does not mean that it has none."""
         known = self.shows(namespace) or self.creates(namespace)
         return self if known else replace(self, listed=self.listed.difference(NAMESPACED))
+
+
+def once(find: Callable[[Cluster], T]) -> Callable[[Cluster], T]:
+    """A function that goes through a cluster once, however many checks ask. Nobody changes what it gives."""
+
+    def find_once(cluster: Cluster) -> T:
+        if find not in cluster.found:
+            cluster.found[find] = find(cluster)
+        return cluster.found[find]  # type: ignore[no-any-return]  # what `find` gave
+
+    return find_once
 
 
 def _with_default_namespace(item: Manifest, namespace: str) -> Manifest:

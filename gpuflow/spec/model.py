@@ -59,7 +59,7 @@ def problem(code: str, message: str, hint: str | None = None, *, at: tuple[str |
 class Model(BaseModel):
     """A frozen part of a document."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
 
     SHORT_FORM: ClassVar[dict[str, Any] | None] = None
     SHORT_FIELD: ClassVar[str] = ""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from itertools import pairwise
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core.core_schema import ModelSchema
 
 from gpuflow.quantity import Quantity
 from gpuflow.spec.duration import Duration
@@ -17,12 +21,32 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class _Generator(GenerateJsonSchema):
-    """Writes our own values as documents spell them."""
+    """Writes our own values as documents spell them, and describes fields: no other command has to read the source."""
+
+    def model_schema(self, schema: ModelSchema) -> dict[str, Any]:
+        found, told = super().model_schema(schema), _docstrings(schema["cls"])
+        for name, field in schema["cls"].model_fields.items():
+            shown = found["properties"].get(field.alias or name, {})
+            if name in told and told[name] != field.annotation.__doc__:  # else its model says the same
+                shown.setdefault("description", told[name])
+        return found
 
     def encode_default(self, dft: Any) -> Any:
         if isinstance(dft, Duration | Quantity):
             return str(dft)
         return {} if isinstance(dft, Model) else super().encode_default(dft)
+
+
+def _docstrings(model: type) -> dict[str, str]:
+    """What stands below the fields of a class and of those above it, by field."""
+    found = {}
+    for each in reversed([base for base in model.__mro__ if issubclass(base, Model)]):
+        body = ast.parse(inspect.getsource(each)).body[0].body  # type: ignore[attr-defined]  # a class
+        for field, text in pairwise(body):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(value=ast.Constant(str(words))):
+                    found[name] = inspect.cleandoc(words)
+    return found
 
 
 def schema_of(model: type[Model], title: str) -> dict[str, Any]:

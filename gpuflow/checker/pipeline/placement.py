@@ -162,7 +162,7 @@ def placement_outcome(
     """
     prepared = namespaces[0].prepared
     cluster, namespace = prepared.cluster, prepared.namespace
-    pending_pods = [] if node_pools is None else read_pending_pods(cluster, node_pools)
+    pending_pods = [] if node_pools is None else read_pending_pods(prepared, node_pools)
     repelling = node_pools is not None and any(
         pod.affinity.apart for host in node_pools.node_list.hosts for pod in host.pods
     )

@@ -18,6 +18,7 @@ from gpuflow.checker.report import LimitLine, amount, asking_clause, bounding_hi
 from gpuflow.checker.rules.pods import asked_resources
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import nearest_word
+from gpuflow.cluster.model import once
 from gpuflow.core.errors import Finding, Problem, Where, join_names, list_names, warning
 from gpuflow.demands import Demand
 from gpuflow.demands.peaks import enclosing_steps
@@ -300,12 +301,12 @@ def ineffective_keys(q: Question) -> Iterator[Problem]:
                 )
 
 
-def _node_resources(cluster: Cluster) -> Iterator[str]:
+@once
+def _node_resources(cluster: Cluster) -> set[str]:
     """The extended resources of the nodes."""
-    for node in cluster.of("Node"):
-        status = read_map(node.body.get("status"), "status")
-        for field in ("allocatable", "capacity"):
-            yield from (name for name in read_map(status.get(field), f"status.{field}") if "/" in name)
+    states = [read_map(node.body.get("status"), "status") for node in cluster.of("Node")]
+    fields = [read_map(each.get(key), f"status.{key}") for each in states for key in ("allocatable", "capacity")]
+    return {name for field in fields for name in field if "/" in name}
 
 
 def _intended_key(key: str, devices: set[str]) -> str | None:

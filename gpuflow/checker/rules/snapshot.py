@@ -21,6 +21,7 @@ from gpuflow.checker.rules.pods import asked_resources
 from gpuflow.checker.snapshot import missing_kinds
 from gpuflow.cluster import Cluster, Manifest, fields
 from gpuflow.cluster.kinds import SOURCES
+from gpuflow.cluster.model import once
 from gpuflow.core.errors import Problem, Where, did_you_mean, join_names, list_names
 from gpuflow.demands import StepDemand
 from gpuflow.kubernetes.decoding import decode
@@ -162,8 +163,8 @@ def cohort_cycles(q: Question) -> Iterator[Problem]:
 def assumptions(q: Question) -> Iterator[Problem]:
     """What is taken for granted where the snapshot says nothing."""
     cluster = q.cluster
-    nodes = [node for node in cluster.of("Node") if GROUP_MAX not in annotations_of(node)]
-    if nodes and not cluster.knows("Pod"):
+    nodes = [] if cluster.knows("Pod") else [n for n in cluster.of("Node") if GROUP_MAX not in annotations_of(n)]
+    if nodes:
         message = "the snapshot has nodes and no pods: the nodes are assumed to be empty"
         yield Problem(message, nodes[0].where, LIVE)
     queues = cluster.of("ClusterQueue")
@@ -245,10 +246,8 @@ def other_namespace(q: Question) -> Iterator[Problem]:
 @check_rule("GF407", verdict="unknown")
 def unknown_fields(q: Question) -> Iterator[Problem]:
     """Fields that no such object has."""
-    for item in q.cluster.objects:
-        for stray in (
-            fields.unknown_fields(item.kind, item.body) if item.is_known and item.in_namespace(q.namespace) else ()
-        ):
+    for item, stray in _stray_fields(q.cluster):
+        if item.in_namespace(q.namespace):
             *above, name = stray.path
             holder = ".".join(map(str, above)) or "it"
             yield Problem(
@@ -256,6 +255,12 @@ def unknown_fields(q: Question) -> Iterator[Problem]:
                 item.at(*stray.path, key=True),
                 did_you_mean(str(name), stray.known) or f"known there: {', '.join(stray.known)}",
             )
+
+
+@once
+def _stray_fields(cluster: Cluster) -> list[tuple[Manifest, fields.UnknownField]]:
+    known = (each for each in cluster.objects if each.kind in fields.FIELDS and each.is_known)
+    return [(each, stray) for each in known for stray in fields.unknown_fields(each.kind, each.body)]
 
 
 @check_rule("GF534", severity="error", verdict="unknown")

@@ -15,6 +15,7 @@ from gpuflow.checker.nodes.node_info import GROUP_MAX
 from gpuflow.checker.quota.peak import MadeKind
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import HARMLESS, NATIVE
+from gpuflow.cluster.model import once
 from gpuflow.demands import Demand
 from gpuflow.kubernetes.admission.classes import SYSTEM_CLASSES
 from gpuflow.kubernetes.admission.pod import read_text
@@ -78,22 +79,25 @@ def unmodeled_kinds(
     and policies are called by their names: which of them it is decides what to do.
     """
     policies = _Policies(cluster, namespace_labels(cluster, namespace), made)
-    passed = HARMLESS | NODE_MAKERS | (NATIVE if _shows_daemons(cluster) else NATIVE - {DAEMONS})
     found = (
         f"{item.title} {item.name}" if item.group == ADMISSION else item.title
-        for item in cluster.objects
-        if not _is_passed(item, passed)
-        and (not item.is_new or item.in_namespace(namespace))
-        and _annotations(item).get(PASSES) != "true"
+        for item in _unmodeled_objects(cluster)
+        if (not item.is_new or item.in_namespace(namespace))
         and not (item.group == ADMISSION and policies.leave_pods_alone(item))
     )
     stand_ins = (f"{item.kind} {item.name}" for item in cluster.of("DeviceClass") if _gives(item, resources))
     return list(dict.fromkeys((*found, *stand_ins)))
 
 
-def _is_passed(item: Manifest, passed: Collection[tuple[str, str]]) -> bool:
-    name = (item.kind, item.group)
-    return name in passed and (item.is_known or name not in NATIVE)
+@once
+def _unmodeled_objects(cluster: Cluster) -> list[Manifest]:
+    passed = HARMLESS | NODE_MAKERS | (NATIVE if _shows_daemons(cluster) else NATIVE - {DAEMONS})
+    return [
+        item
+        for item in cluster.objects
+        if ((name := (item.kind, item.group)) not in passed or (name in NATIVE and not item.is_known))
+        and _annotations(item).get(PASSES) != "true"
+    ]
 
 
 def _gives(item: Manifest, resources: Collection[str]) -> bool:
@@ -115,6 +119,7 @@ def _annotations(item: Manifest) -> Mapping[str, Any]:
     return annotations if isinstance(annotations, Mapping) else {}
 
 
+@once
 def makers_of_nodes(cluster: Cluster) -> list[str]:
     """The objects that may start nodes of an unknown shape: what fits on no node today may fit there."""
     return [f"{item.kind} {item.name}" for item in cluster.objects if (item.kind, item.group) in NODE_MAKERS]

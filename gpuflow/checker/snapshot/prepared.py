@@ -47,7 +47,7 @@ class PreparedCluster:
             self._whole = lay_over(self._filled, files, default or namespace)
         self.cluster = self._whole.seen_from(namespace)
         self.namespace = namespace
-        self._valid = validate(self.cluster)
+        self.valid = validate(self.cluster)
         self._others = {namespace: self}
 
     def seen_from(self, namespace: str) -> PreparedCluster:
@@ -103,9 +103,9 @@ class PreparedCluster:
         if not self.cluster.knows("Node"):
             return None
         try:
-            read = zip(self._valid.nodes, nodes, strict=True)
+            read = zip(self.valid.nodes, nodes, strict=True)
             tainted = [with_condition_taints(node, item.body) for node, item in read]
-            node_list = read_node_list(tainted, self._valid.bound, self.cluster.bodies("Namespace"))
+            node_list = read_node_list(tainted, self.valid.bound, self.cluster.bodies("Namespace"))
             return NodePools(with_daemons(node_list, [item.body for item in self.cluster.of("DaemonSet")]))
         except ValueError as refusal:
             raise GpuflowError(

@@ -21,6 +21,7 @@ from gpuflow.checker.kueue.workloads import read_holder, read_workload
 from gpuflow.checker.nodes.node_info import (
     BoundPod,
     Node,
+    UnboundPod,
     bound_pod,
     node_of,
     read_bound_pod,
@@ -143,12 +144,14 @@ class Validated(NamedTuple):
 
     bound: list[BoundPod]
     """The pods that take up room."""
+    waiting: list[tuple[Manifest, UnboundPod]]
+    """The pods that a node may take at any moment."""
     nodes: list[Node]
 
 
 def validate(cluster: Cluster) -> Validated:
     """Raise `GpuflowError` with every manifest that cannot be what it says it is."""
-    valid = Validated([], [])
+    valid = Validated([], [], [])
     findings = [finding for item in cluster.objects if item.is_known for finding in _faults(item, valid)]
     if findings:
         raise GpuflowError(findings)
@@ -161,6 +164,8 @@ def _faults(item: Manifest, valid: Validated) -> Iterator[Finding]:
             found = read(item.body)
             if isinstance(found, BoundPod):
                 valid.bound.append(found)
+            elif isinstance(found, UnboundPod):
+                valid.waiting.append((item, found))
             elif isinstance(found, Node):
                 valid.nodes.append(found)
         except ValueError as refusal:
@@ -215,15 +220,14 @@ def _read_whole_node(body: Body) -> Node:
     return found
 
 
-def _read_whole_pod(body: Body) -> BoundPod | None:
+def _read_whole_pod(body: Body) -> BoundPod | UnboundPod | None:
     if takes_up_room(body):
         pod = decode(objects.BoundPod, body, "")
         _require_containers(pod.spec, "spec")
         return bound_pod(pod, body)
     _require_containers(decode(objects.PodParts, body.get("spec"), "spec"), "spec")
     read_bound_pod(body)
-    read_schedulable_pod(body)
-    return None
+    return read_schedulable_pod(body)
 
 
 def _read_claim(body: Body) -> None:

@@ -13,7 +13,8 @@ from gpuflow.checker.nodes.filters import read_pending
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.pipeline.nodes.pending import PendingPod
 from gpuflow.checker.pipeline.pod_groups import PodGroup
-from gpuflow.cluster import Cluster, Manifest
+from gpuflow.cluster import Cluster
+from gpuflow.cluster.model import once
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.kubernetes.resources import read_map, read_maps, read_texts
 
@@ -42,7 +43,7 @@ def read_devices(
         value, _, _ = alive.peak_load(ALIVE, concurrency)
         return value == 1 and runs == 1
 
-    claiming = {f"{item.namespace}/{item.name}" for item in cluster.of("Pod") if _claims(item)}
+    claiming = _claiming_pods(cluster)
     waiting = [f"pod {each.name}" for each in pending_pods if each.name in claiming]
     waiting += _queued_workloads(cluster)
     pods = {number: (group.pod, read_pending(group.pod)) for number, group in enumerate(pod_groups)}
@@ -68,8 +69,10 @@ def _renamed_resources(cluster: Cluster, group: Group) -> list[str]:
     ]
 
 
-def _claims(pod: Manifest) -> bool:
-    return bool(read_map(pod.body.get("spec"), "spec").get("resourceClaims"))
+@once
+def _claiming_pods(cluster: Cluster) -> set[str]:
+    specs = ((item, read_map(item.body.get("spec"), "spec")) for item in cluster.of("Pod"))
+    return {f"{item.namespace}/{item.name}" for item, spec in specs if spec.get("resourceClaims")}
 
 
 def _queued_workloads(cluster: Cluster) -> list[str]:

@@ -22,12 +22,11 @@ from gpuflow.checker.kueue.amounts import UNLIMITED, FlavorResource, plus
 from gpuflow.checker.kueue.workloads import AdmittedPodSet, Holder
 from gpuflow.checker.nodes.amounts import Amounts
 from gpuflow.checker.nodes.controllers import missing_daemons
-from gpuflow.checker.nodes.node_info import UnboundPod, read_schedulable_pod, read_unbound_pod
+from gpuflow.checker.nodes.node_info import NodeInfo, UnboundPod, read_unbound_pod
 from gpuflow.checker.nodes.node_pools import NodePools, scarce_first
 from gpuflow.checker.pipeline.queues.pending import PendingPodSet, PendingWorkload
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment, sent_spec, tolerations_of
-from gpuflow.cluster import Cluster
-from gpuflow.core.errors import Finding, GpuflowError
+from gpuflow.checker.snapshot.prepared import PreparedCluster
 
 
 class PendingPod(NamedTuple):
@@ -37,18 +36,11 @@ class PendingPod(NamedTuple):
     """The queues that send it, if it comes from such."""
 
 
-def read_pending_pods(cluster: Cluster, node_pools: NodePools) -> list[PendingPod]:
+def read_pending_pods(prepared: PreparedCluster, node_pools: NodePools) -> list[PendingPod]:
     """The pods of a snapshot that wait for a node and for nothing else, and those that DaemonSets are about to make."""
-    found = []
-    for item in cluster.of("Pod"):
-        try:
-            pod = read_schedulable_pod(item.body)
-        except ValueError as refusal:
-            raise GpuflowError(Finding("GF403", str(refusal), item.where, "fix the manifest")) from None
-        if pod is not None:
-            found.append(PendingPod(f"{pod.namespace}/{item.name}", pod))
-    if cluster.knows("Pod"):
-        daemon_sets = cluster.of("DaemonSet")
+    found = [PendingPod(f"{pod.namespace}/{item.name}", pod) for item, pod in prepared.valid.waiting]
+    if prepared.cluster.knows("Pod"):
+        daemon_sets = prepared.cluster.of("DaemonSet")
         for number, pod in missing_daemons(node_pools.node_list, [item.body for item in daemon_sets]):
             found.append(PendingPod(f"{pod.namespace}/{daemon_sets[number].name} (of a DaemonSet)", pod))
     return found
@@ -132,7 +124,7 @@ def sent_pods(
     `unbound` are pods that wait for a node and count already.
     """
     found = [each for workload in waiting for each in _pods_of_waiting(kueue, workload)]
-    there = _Places(node_pools, unbound)
+    there = _Places(node_pools.node_list.hosts if kueue.holders else (), unbound)
     placed: Counter[tuple[Source, str]] = Counter()
     for holder in kueue.holders.values():
         if holder.is_evicted or holder.cluster_queue not in kueue.snapshot.nodes:
@@ -158,9 +150,9 @@ def sent_pods(
 class _Places:
     """The pods that are there: each stands for one pod of an admitted workload at most."""
 
-    def __init__(self, node_pools: NodePools, unbound: Sequence[PendingPod]) -> None:
+    def __init__(self, hosts: Sequence[NodeInfo], unbound: Sequence[PendingPod]) -> None:
         self._pods: dict[str, list[Amounts]] = {}
-        for host in node_pools.node_list.hosts:
+        for host in hosts:
             for pod in host.pods:
                 self._pods.setdefault(pod.namespace, []).append(pod.requests)
         for each in unbound:
