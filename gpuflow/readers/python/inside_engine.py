@@ -1,8 +1,10 @@
 """Runs inside a real Airflow or beside a real Hera, of whatever version, as a program of its own: a file as data.
 
-    python inside_engine.py airflow DAG_FILE ANSWER_FILE '{"parameter": "value as text"}'
-    python inside_engine.py hera FILE ANSWER_FILE '{}'
+    python inside_engine.py airflow
+    python inside_engine.py hera
 
+A line of standard input names a file, where the answer goes, and the environment; two lines come back: the process that
+reads the file, and how it ended. The engine is imported once, and each file gets a copy of that process.
 It imports nothing of gpuflow, since that Python may not have it: the types of its answer (`gpuflow/formats/airflow.py`)
 it loads by their path. Pods of a DAG are built by the operators themselves, so that they are what Airflow would send;
 nothing is asked of a cluster, a database or a connection. Workflows are the documents that Hera makes of them; nothing
@@ -11,6 +13,7 @@ is sent: `create` and its siblings give the workflow back.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -52,11 +55,49 @@ class _OnlyInTheRun(Exception):
     """What a task makes depends on values that the file does not hold."""
 
 
+IMPORTED_ONCE = {
+    "airflow": ("airflow.sdk", "airflow.models.dag", "airflow.providers.cncf.kubernetes.operators.pod"),
+    "hera": ("hera.workflows",),
+}
+
+
 def main() -> None:
-    kind, file, answer, parameters = sys.argv[1:5]
-    PARAMETERS.update(json.loads(parameters))
-    sys.argv = [file]
+    kind = sys.argv[1]
+    asked, told = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.dup2(2, 1)
     sys.path[:] = [each for each in sys.path if each != os.path.dirname(os.path.abspath(__file__))]
+    for name in IMPORTED_ONCE[kind]:
+        with contextlib.suppress(BaseException):  # who reads a file that needs it says so
+            importlib.import_module(name)
+    for line in asked:
+        child = os.fork()
+        if not child:
+            _read_alone(kind, json.loads(line))
+        told.write(f"{child}\n")
+        told.flush()
+        told.write(f"{os.waitpid(child, 0)[1]}\n")
+        told.flush()
+
+
+def _read_alone(kind: str, asked: Any) -> None:
+    """In a process and a session of its own."""
+    try:
+        os.setsid()
+        os.closerange(3, 100)
+        for number in (1, 2):
+            os.dup2(os.open(asked["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)
+        os.environ.clear()
+        os.environ.update(asked["environment"])
+        os.chdir(os.path.dirname(asked["file"]))
+        _answer(kind, asked["file"], asked["answer"], asked["params"])
+    finally:
+        os._exit(1)
+
+
+def _answer(kind: str, file: str, answer: str, parameters: Any) -> None:
+    PARAMETERS.update(parameters)
+    sys.argv = [file]
     _limit_file_size()
     try:
         if kind == "hera":

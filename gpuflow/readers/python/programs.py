@@ -1,6 +1,7 @@
 """From a Python file to documents: the file runs in a process of its own, and only its answer is read.
 
-The process has a time limit, no credentials, and one file for its answer. What a file is, where a DAG file makes its
+The process has a time limit, no credentials, and one file for its answer; it is a copy of one that has imported the
+engine already, so that many files take little longer than one. What a file is, where a DAG file makes its
 tasks, and which arguments of old examples today's operators refuse or ignore is told by its text, which is parsed and
 never imported.
 """
@@ -8,17 +9,21 @@ never imported.
 from __future__ import annotations
 
 import ast
+import atexit
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import IO, Any, Literal
 
 from msgspec import ValidationError, convert, to_builtins
 
@@ -182,21 +187,23 @@ UNSET = 1_000_003
 
 def answer_of(engine: str, file: str, python: str, params: Mapping[str, str] | None = None) -> Answer:
     """What the program beside this module says about a file of an engine."""
+    exe = os.path.abspath(python) if os.sep in python else shutil.which(python) or python
     with tempfile.TemporaryDirectory(prefix="gpuflow-") as home:
         answer, log = Path(home) / "answer.json", Path(home) / "log"
-        exe = os.path.abspath(python) if os.sep in python else shutil.which(python) or python
-        words = [exe, str(Path(__file__).parent / "inside_engine.py"), engine, os.path.abspath(file), str(answer)]
-        words.append(json.dumps(dict(params or {})))
-        code = _run(words, home, log, file)
+        asked = {"file": os.path.abspath(file), "answer": str(answer), "log": str(log), "params": dict(params or {})}
+        code = _ask(_reader(engine, exe, log, file), {**asked, "environment": _environment(home)}, file)
         if not answer.is_file():
             raise _unreadable_error(file, f"it ended with code {code} before its DAGs were known{_last_lines(log)}")
         return _read(answer, file)
 
 
-def _run(words: list[str], home: str, log: Path, file: str) -> int:
+def _environment(home: str) -> dict[str, str]:
+    """What a file sees."""
     kept = [name for name in os.environ if name in KEPT_ENVIRONMENT or name.startswith(VARIABLES)]
     environment = {name: os.environ[name] for name in kept}
-    environment |= {
+    if paths := environment.get("PYTHONPATH"):
+        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(each) for each in paths.split(os.pathsep))
+    return environment | {
         "HOME": home,
         "TMPDIR": home,
         "AIRFLOW_HOME": home,
@@ -208,39 +215,74 @@ def _run(words: list[str], home: str, log: Path, file: str) -> int:
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    folder = str(Path(file).resolve().parent)
+
+
+_READERS: dict[tuple[str | None, ...], subprocess.Popen[bytes]] = {}
+"""Processes that have imported an engine and wait for files, by engine, Python and what its imports depend on."""
+
+
+def _reader(engine: str, exe: str, log: Path, file: str) -> subprocess.Popen[bytes]:
+    """The process for an engine, started where there is none. It ends when gpuflow does, with its standard input."""
+    home = _home()
+    environment = _environment(home)
+    key = (engine, exe, *(environment.get(name) for name in KEPT_ENVIRONMENT))
+    known = _READERS.get(key)
+    if known is not None and known.poll() is None:
+        return known
+    words = [exe, str(Path(__file__).parent / "inside_engine.py"), engine]
+    pipe = subprocess.PIPE
     with log.open("wb") as stream:
         try:
-            process = subprocess.Popen(
-                words,
-                env=environment,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+            _READERS[key] = subprocess.Popen(
+                words, env=environment, cwd=home, stdin=pipe, stdout=pipe, stderr=stream, start_new_session=True
             )
         except OSError as refusal:
             hint = "--airflow-python names a Python that has Airflow"
-            text = f"{words[0]} cannot be run: {refusal.strerror}"
+            text = f"{exe} cannot be run: {refusal.strerror}"
             raise EnvironmentFailure(Finding("GF707", text, Where(file), hint)) from None
-        try:
-            return process.wait(TIME_LIMIT)
-        except subprocess.TimeoutExpired:
+    return _READERS[key]
+
+
+@cache
+def _home() -> str:
+    """A home for those processes, removed when gpuflow ends."""
+    home = tempfile.TemporaryDirectory(prefix="gpuflow-", ignore_cleanup_errors=True)
+    atexit.register(home.cleanup)
+    return home.name
+
+
+def _ask(reader: subprocess.Popen[bytes], asked: Mapping[str, Any], file: str) -> int:
+    """How the process that read a file ended. What the file has started in its session ends with it."""
+    assert reader.stdin is not None and reader.stdout is not None
+    pid = None
+    try:
+        reader.stdin.write(json.dumps(asked).encode() + b"\n")
+        reader.stdin.flush()
+        pid = int(_line(reader.stdout, file))
+        return os.waitstatus_to_exitcode(int(_line(reader.stdout, file)))
+    except (OSError, ValueError):
+        return reader.wait(TIME_LIMIT)  # it is no Python, or has no room
+    except BaseException:
+        reader.kill()
+        raise
+    finally:
+        if pid is not None:
+            with suppress(OSError):
+                os.killpg(pid, signal.SIGKILL)
+
+
+def _line(stream: IO[bytes], file: str) -> bytes:
+    found = b""
+    while not found.endswith(b"\n"):
+        if not select.select([stream], [], [], TIME_LIMIT)[0]:
             hint = "a DAG file should only describe; move work, waits and network calls into its tasks"
             text = f"{file} was stopped: it ran for more than {TIME_LIMIT} seconds"
-            raise fail("GF708", text, where=Where(file), hint=hint) from None
-        finally:
-            _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End it and whatever it has started in its session."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (OSError, AttributeError):
-        process.kill()
-    process.wait()
+            raise fail("GF708", text, where=Where(file), hint=hint)
+        part = os.read(stream.fileno(), 1)
+        if not part:
+            break
+        found += part
+    return found
 
 
 def _read(answer: Path, file: str) -> Answer:

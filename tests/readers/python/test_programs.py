@@ -271,3 +271,29 @@ def test_a_clean_up_may_run_beside_what_its_join_did_not_wait_for() -> None:
     assert any("cleanup has trigger rule all_done" in each for each in found.loose)
     tasks["cleanup"]["upstream"] = ["quick", "long", "join"]
     assert _reached(order_of(_recorded(tasks)).edges, "cleanup") >= {"quick", "long"}
+
+
+def test_an_engine_is_imported_once_for_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no file knows what another one did, changed, or left behind."""
+    package, imported = tmp_path / "python" / "airflow", tmp_path / "imported"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(f"open({str(imported)!r}, 'a').write('once ')\nsaid = []\n")
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    monkeypatch.setattr(programs, "TIME_LIMIT", 20)
+    spoils = (
+        "airflow.said.append(1); import sys; sys.modules['json'] = None",
+        "import os; os.environ['AIRFLOW_VAR_X'] = 'y'; os.chdir('/')",
+        "import os; os.close(0); os._exit(3)",
+        "import os, signal; os.kill(0, signal.SIGKILL)",
+        "import os; os.fork()",
+    )
+    for number, spoil in enumerate(spoils):
+        text = "import airflow, os, sys\nassert airflow.said == [] and 'AIRFLOW_VAR_X' not in os.environ\n"
+        text += f"assert os.getcwd() == {str(tmp_path)!r} and sys.stdin.read() == '' and sys.argv == [__file__]\n"
+        file = tmp_path / f"dag_{number}.py"
+        file.write_text(f"{text}{spoil}\nraise ValueError('the end')\n")
+        with pytest.raises(GpuflowError) as refusal:
+            read_program(str(file), Pythons(sys.executable), allowed=True)
+        (finding,) = refusal.value.findings
+        assert finding.code == "GF708" and ("the end" in finding.message) == (number not in (2, 3)), finding
+    assert imported.read_text() == "once "
