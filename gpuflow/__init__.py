@@ -19,7 +19,7 @@ TYPE_CHECKING = False  # as in `typing`, which takes longer to import than all o
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuflow import airflow, argo, catalog, kubeflow, quantity, run
+    from gpuflow import airflow, argo, catalog, kubeflow, local, quantity, run
     from gpuflow.api import check, compile, demand, gpus
     from gpuflow.checker.kueue import assign_flavors
     from gpuflow.checker.nodes import fit_nodes
@@ -52,7 +52,7 @@ _HOMES = {
     "mig": "gpuflow.spec.builder",
     "text": "gpuflow.spec.text",
 }
-_MODULES = ("airflow", "argo", "catalog", "kubeflow", "quantity", "run", "runtime")
+_MODULES = ("airflow", "argo", "catalog", "kubeflow", "local", "quantity", "run", "runtime")
 
 __all__ = [
     "Finding",

@@ -42,6 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("report", "why"),
     ("importing",),
     ("targets",),
+    ("local",),
     ("api", "airflow", "argo", "kubeflow", "run"),
     ("cli",),
     ("__main__",),

@@ -421,6 +421,19 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF909", "An output that leads elsewhere", "At the place of a compiled file stands a link, a device or a pipe. Reading it would show, and writing it would change, something that is not the compiled file.", "Replace it by a file, or allow links with --follow-links."),
     ("GF911", "No pipeline in the folder", "A folder stands for the pipelines in it: YAML and JSON files that say apiVersion: gpuflow/v1 and kind: Pipeline. This one has none. Python files are programs and are not run unless they are named.", "Name the right folder, or the files themselves."),
     ("GF912", "Not compared", "The pipeline does not exist in the other revision, or it is a Python file, which is not run at another revision. It is checked alone.", "Nothing, when it is new; else compare with a file."),
+    # A run on this machine.
+    ("GF920", "This machine can never give it", "The step asks for GPUs, CPU or memory that this machine does not have, so it would wait for ever.", "Ask for less, run the steps that fit (--until STEP), or run it on what there is: --pretend-gpus."),
+    ("GF921", "A secret or config map without a value here", "A variable of the step comes from a Secret or ConfigMap of the cluster. A run on this machine takes it from the variable of the same name in your environment, and there is none.", "Set the variable, or mark the key optional."),
+    ("GF922", "A program that is not found", "The first word of the command, or the interpreter of the script, is no program on this machine. The image of the step has it; your environment does not.", "Install it, or name the environment that has it: --env-for STEP=PYTHON."),
+    ("GF923", "Not run on this machine", "The step uses what only a cluster has, such as a gang, sidecars, or outputs that are written where Airflow looks.", "Run the other steps (--until STEP), or do what the message says."),
+    ("GF924", "Another process runs this run", "One process at a time runs a run: two would start its steps twice.", "Wait for it, or end it and go on with --resume."),
+    ("GF925", "The source has changed since", "Steps of the pipeline say something else than when the run began. What they have left may not fit any more, so somebody must decide.", "Go on with the new source (--edited), run steps anew (--again STEP), or begin a new run."),
+    ("GF926", "No such run", "There is no run of this name, or of this pipeline, in the folder of runs.", "gpuflow runs lists them; --folder names another folder."),
+    ("GF927", "No such step", "The pipeline, or the run, has no step of this name.", "Use the suggested name."),
+    ("GF928", "Not on this system", "Steps on this machine run under gpuflow's supervisor, which uses what only the Linux kernel has.", "Run gpuflow in a Linux container or virtual machine."),
+    ("GF929", "What the step needs is not there", "A step that runs alone takes what it needs from an earlier run, in which a step before it did not succeed.", "Run these steps first, or name a run that has them: --resume ID."),
+    ("GF930", "Another value than the run has", "A run keeps its parameters to its end, and --param names another value for one of them.", "Leave --param out, or begin a new run."),
+    ("GF931", "A parameter without a value", "The parameter has no default, so each run must give it a value.", "Give it: --param NAME=VALUE."),
     ("GF999", "A bug in gpuflow", "Something happened that gpuflow does not expect.", "Run again with GPUFLOW_TRACEBACK=1 and report what it prints."),
 )  # fmt: skip
 

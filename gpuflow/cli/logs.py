@@ -1,0 +1,92 @@
+"""`gpuflow logs [RUN] STEP`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpuflow.cli.terminal import paint, print_text
+from gpuflow.core.errors import Where, did_you_mean, fail
+from gpuflow.local.record import FOLDER, RUNNING, RunFolder, find, runs_in
+
+COMMAND = Where("gpuflow logs")
+EXAMPLE = """gpuflow logs train                      # of the latest run: every attempt and copy
+gpuflow logs 20261119-101500-ab12 train@2 --attempt 1
+gpuflow logs -f train"""
+EVERY = 0.2
+"""How often -f looks for more."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "words", nargs="+", metavar="[RUN] STEP", help="run, default the latest; step, or copy: train@2"
+    )
+    parser.add_argument("--attempt", type=int, metavar="N", help="one attempt; default: all")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the step, or the run, has ended")
+    parser.add_argument("--folder", default=FOLDER, metavar="DIR", help=f"where runs are kept; default: {FOLDER}")
+
+
+def run(args: argparse.Namespace) -> int:
+    if len(args.words) > 2:
+        raise fail("GF903", f"{len(args.words)} words are too many", where=COMMAND, hint="gpuflow logs [RUN] STEP")
+    run = _run(args)
+    step = args.words[-1]
+    shown: dict[Path, int] = {}
+    while True:
+        run.read()
+        found = list(_logs(run, step, args.attempt))
+        if not found and not args.follow:
+            known = sorted({key for key, each in run.steps.items() if each.attempts})
+            raise fail("GF927", f'run {run.id} has no log of "{step}"', where=COMMAND, hint=did_you_mean(step, known))
+        for key, number, log in found:
+            _show(log, f"{key}, attempt {number}", shown, is_alone=len(found) == 1)
+        if not args.follow or not _goes_on(run, step):
+            return 0
+        time.sleep(EVERY)
+
+
+def _run(args: argparse.Namespace) -> RunFolder:
+    if len(args.words) == 2:
+        return find(Path(args.folder), args.words[0])
+    runs = runs_in(Path(args.folder))
+    if not runs:
+        text = f"there are no runs in {args.folder}"
+        raise fail("GF926", text, where=COMMAND, hint="gpuflow run FILE makes one; --folder names another place")
+    return runs[0]
+
+
+def _logs(run: RunFolder, step: str, attempt: int | None) -> Iterator[tuple[str, int, Path]]:
+    """The logs of a step, of its copies, and of what is inside it."""
+    for key, known in run.steps.items():
+        if key != step and not key.startswith((f"{step}@", f"{step}.")):
+            continue
+        for number in range(1, known.attempts + 1):
+            log = run.attempt(key, number) / "log"
+            if attempt in (None, number) and log.is_file():
+                yield key, number, log
+
+
+def _show(log: Path, title: str, shown: dict[Path, int], *, is_alone: bool) -> None:
+    """What is new in a log, as far as its lines are whole."""
+    with open(log, "rb") as file:
+        file.seek(shown.get(log, 0))
+        data = file.read()
+    if log not in shown and not is_alone:
+        print_text(paint(f"== {title}", "bold") + "\n")
+    shown[log] = shown.get(log, 0) + len(data)
+    if data:
+        print_text(data.decode("utf-8", "replace"))
+        if not data.endswith(b"\n") and not is_alone:
+            print_text("\n")
+        sys.stdout.flush()
+
+
+def _goes_on(run: RunFolder, step: str) -> bool:
+    """Whether more may come: the run is being run, and the step has not ended."""
+    if not run.is_locked():
+        return False
+    known = run.steps.get(step)
+    return known is None or known.state == RUNNING or any(key.startswith((f"{step}@", f"{step}.")) for key in run.steps)

@@ -1,0 +1,311 @@
+"""One attempt of one copy of a step: its command under gpuflow's supervisor, its start, and what its end means.
+
+Every step runs under the supervisor, in a session of its own, also one that needs none on an engine: the supervisor
+tells a failure from an interruption, keeps the time limit, and leaves no process behind. Its records lie in the run's
+folder. Another attempt costs what ended the one before, as on Argo and Airflow: the supervisor counts where it counts
+there, and `next_step` counts the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import gpuflow.runtime
+from gpuflow.kubernetes.expansion import escape
+from gpuflow.local.machine import Share
+from gpuflow.local.paths import PathMap
+from gpuflow.local.record import FAILED, INTERRUPTED, SUCCEEDED, RunFolder
+from gpuflow.local.values import Values, unescaped
+from gpuflow.plan import PlannedStep
+from gpuflow.pod.build import command_of, environment
+from gpuflow.pod.supervision import DEFAULT_GRACE, Engine, longest_wait, supervised_command, supervisor_grace
+from gpuflow.pod.volumes import Volumes
+from gpuflow.runtime.base import container, outcomes, termination_message
+from gpuflow.runtime.base.attempt_folder import process_began
+from gpuflow.site import Site
+from gpuflow.spec.policies import Retry
+from gpuflow.spec.text import ItemRef, ParamRef, Ref
+
+MARK = "GPUFLOW_LOCAL"
+"""The variable by which the processes of a run are found again: the run's folder, and the attempt in it."""
+_START = "import sys; sys.path[:] = {path!r}; from gpuflow.runtime.supervise.main import main; sys.exit(main())"
+KILL_MARGIN = 10.0
+"""How much longer than its grace a supervisor may take before it is killed."""
+_OWN_FAULTS = (outcomes.OUT_OF_MEMORY, outcomes.TIMED_OUT, outcomes.DISK_LIMIT)
+"""What a step's own lists of exit codes say nothing about."""
+
+
+def local_site(site: Site, run: RunFolder) -> Site:
+    """The site of this machine: names and defaults as the site has them, every place a folder of the run."""
+    runtime = site.runtime.model_copy(
+        update={
+            "delivery": "image",
+            "state": str(run.path / "state"),
+            "artifacts": str(run.path / "artifacts"),
+            "buckets": {},
+            "key": None,
+        }
+    )
+    return site.model_copy(update={"runtime": runtime})
+
+
+def local_step(planned: PlannedStep, run: RunFolder) -> PlannedStep:
+    """The step with its checkpoints and its artifacts in the run's folder."""
+    step, changes = planned.step, dict[str, Any]()
+    if step.checkpoint is not None:
+        changes["checkpoint"] = step.checkpoint.model_copy(update={"store": str(run.path / "checkpoints")})
+    if any(output.uri is not None for output in step.outputs.values()):
+        changes["outputs"] = {name: each.model_copy(update={"uri": None}) for name, each in step.outputs.items()}
+    return planned.with_fields(**changes) if changes else planned
+
+
+class MappedValues(Values):
+    """The spelling of a run whose paths of the container are folders of the run."""
+
+    paths: PathMap | None = None
+    own: frozenset[str] = frozenset()
+    """Places of the run itself, which stay as they are."""
+
+    def literal(self, text: str) -> str:
+        return text if self.paths is None or text in self.own else self.paths.word(text)
+
+    def text(self, ref: Ref) -> str:
+        text = super().text(ref)
+        mapped = self.paths is not None and isinstance(ref, ParamRef | ItemRef)
+        return self.paths.word(text) if mapped and self.paths is not None else text
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is started: words, variables and the folder it works in."""
+
+    words: list[str]
+    environ: dict[str, str]
+    cwd: Path
+    folder: Path
+    """Of the attempt."""
+    grace: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one copy of a step runs: the run, its key in it, and what the user said about its environment."""
+
+    run: RunFolder
+    key: str
+    cwd: Path
+    environ: Mapping[str, str]
+    python: str | None = None
+
+
+def program_of(planned: PlannedStep, values: MappedValues, place: Place, share: Share) -> Program:
+    """The program of one attempt. `values` has the number of the attempt."""
+    run, step, grace = place.run, planned.step, supervisor_grace(planned.step)
+    folder = run.attempt(place.key, values.attempt)
+    outputs = folder / "outputs"
+    engine = Engine(outputs_dir=escape(str(outputs), glued=True))
+    runtime = planned.site.runtime
+    values.own = frozenset(filter(None, (runtime.state, runtime.artifacts, str(run.path / "checkpoints"))))
+    command = command_of(step, values)
+    words, _ = supervised_command(planned, values, engine, Volumes(), command, 0)
+    words = [unescaped(word) for word in words]
+    end = words.index("--")
+    options = [word for word in words[1:end] if not word.startswith(("--step=", "--run-id="))]
+    options.append(f"--step={place.key}")
+    if step.checkpoint is None and not any(word.startswith("--state=") for word in options):
+        options.append(f"--state={runtime.state}")
+    options.append(f"--termination-log={folder / 'end'}")
+    return Program(
+        [*supervisor_words(), *options, *words[end:]],
+        _environment(planned, values, place, share),
+        _working_folder(step.working_dir, values, place),
+        folder,
+        float(DEFAULT_GRACE if grace is None else grace.seconds),
+    )
+
+
+def supervisor_words() -> list[str]:
+    """What starts gpuflow-run with this Python: nothing of its environment but the path, so that it starts sooner."""
+    package = str(Path(gpuflow.runtime.__file__).resolve().parents[2])
+    path = [package, *(os.path.abspath(each) for each in sys.path if each and os.path.abspath(each) != package)]
+    return [sys.executable, "-E", "-S", "-c", _START.format(path=path)]
+
+
+def _environment(planned: PlannedStep, values: MappedValues, place: Place, share: Share) -> dict[str, str]:
+    """The user's variables, the step's, those of its GPUs, and the mark."""
+    environ = {name: text for name, text in place.environ.items() if not name.startswith("GPUFLOW_")}
+    if place.python is not None:
+        environ["PATH"] = os.pathsep.join((str(Path(place.python).absolute().parent), environ.get("PATH", os.defpath)))
+    for entry in environment(planned.step.env, values):
+        if "value" in entry:  # what a Secret holds is in the user's variables already
+            environ[entry["name"]] = unescaped(entry["value"])
+    environ.update(share.environment())
+    environ[MARK] = f"{place.run.path}/{place.key}/{values.attempt}"
+    return environ
+
+
+def _working_folder(wanted: str | None, values: MappedValues, place: Place) -> Path:
+    if wanted is None or values.paths is None:
+        return place.cwd
+    mapped = Path(values.paths.word(wanted))
+    return mapped if mapped.is_dir() else place.cwd
+
+
+@dataclass
+class Running:
+    """An attempt that runs."""
+
+    program: Program
+    process: subprocess.Popen[bytes]
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def terminate(self) -> None:
+        """Tell the supervisor to stop: it tells the program, and both have the step's grace."""
+        self.process.terminate()
+
+    def kill(self) -> None:
+        """End everything of it now."""
+        kill_all(self.program.environ[MARK])
+        if self.process.poll() is None:
+            self.process.kill()
+
+
+def start(program: Program) -> Running:
+    """Start it, its output in the attempt's `log`; OSError where that cannot be."""
+    program.folder.mkdir(parents=True, exist_ok=True)
+    (program.folder / "outputs").mkdir(exist_ok=True)
+    (program.folder / "end").touch()
+    with open(program.folder / "log", "ab") as log:
+        process = subprocess.Popen(
+            program.words,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=program.cwd,
+            env=program.environ,
+            start_new_session=True,
+        )
+    return Running(program, process)
+
+
+@dataclass(frozen=True)
+class End:
+    """How an attempt ended."""
+
+    state: str
+    """succeeded, failed or interrupted."""
+    code: int
+    because: str
+    outcome: str = ""
+    """A word of the supervisor's table."""
+    outputs: Mapping[str, str] = field(default_factory=dict)
+
+
+def end_of(planned: PlannedStep, folder: Path, code: int) -> End:
+    """What the exit code of the supervisor and its last words say."""
+    try:
+        words = (folder / "end").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        words = ""
+    said = termination_message.parse(words) or {}
+    outcome, because = str(said.get("outcome", "")), str(said.get("because", ""))
+    if code < 0:
+        return End(INTERRUPTED, 128 - code, f"its supervisor was killed by signal {-code}", outcomes.INTERRUPTED)
+    if code == 0:
+        return _success(planned, folder)
+    if not because:
+        because = words.strip().partition("\n")[0].removeprefix("gpuflow-run: ") or f"exit code {code}"
+    stopped = code == outcomes.EXIT_INTERRUPTED or outcome == outcomes.INTERRUPTED
+    return End(INTERRUPTED if stopped else FAILED, code, because, outcome)
+
+
+def _success(planned: PlannedStep, folder: Path) -> End:
+    found = {}
+    for name, output in planned.step.outputs.items():
+        path = folder / "outputs" / (f"{name}.uri" if output.is_artifact else name)
+        try:
+            found[name] = path.read_bytes().decode("utf-8", "surrogateescape")
+        except OSError as fault:
+            return End(FAILED, 0, f'the output "{name}" cannot be read: {fault.strerror}')
+    return End(SUCCEEDED, 0, "", outcomes.SUCCEEDED, found)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the attempts since the run was opened have cost."""
+
+    failures: int = 0
+    interruptions: int = 0
+
+    def plus(self, end: End) -> Spent:
+        if end.state == INTERRUPTED:
+            return replace(self, interruptions=self.interruptions + 1)
+        return replace(self, failures=self.failures + 1)
+
+
+def is_tried_again(planned: PlannedStep, end: End, spent: Spent) -> bool:
+    """Whether another attempt follows one that did not succeed. `spent`: with this end."""
+    retry = planned.step.retry
+    if retry is None or end.code in (outcomes.EXIT_FINAL, outcomes.EXIT_RUNTIME):
+        return False
+    if planned.supervision.counts_budgets:
+        return spent.failures + spent.interruptions <= retry.attempts + 1  # it says 79 before that
+    if end.state == INTERRUPTED:
+        return spent.interruptions <= retry.interruptions if retry.any is None else _total(spent) <= retry.any
+    if not _may_fail(retry, end):
+        return False
+    return spent.failures <= retry.failures if retry.any is None else _total(spent) <= retry.any
+
+
+def _total(spent: Spent) -> int:
+    return spent.failures + spent.interruptions
+
+
+def _may_fail(retry: Retry, end: End) -> bool:
+    """Whether the step's lists of exit codes let a failure be tried again."""
+    if end.outcome in _OWN_FAULTS:
+        return True
+    listed = retry.retryable_exit_codes
+    return end.code in listed if listed is not None else end.code not in retry.final_exit_codes
+
+
+def wait_before(planned: PlannedStep, spent: Spent) -> float:
+    """The seconds before the next attempt."""
+    return float(longest_wait(planned.step.retry, _total(spent))) if planned.step.retry is not None else 0.0
+
+
+def processes_of(mark: str) -> container.Processes:
+    """The living processes that carry a mark, or that of a part of it, and all that descend from them."""
+    here, found = container.all_processes(), dict[int, container.Process]()
+    for pid, process in here.items():
+        if pid == os.getpid() or not container.is_own(pid):
+            continue
+        said = (container.variable_of(pid, MARK) or b"").decode("utf-8", "surrogateescape")
+        if said == mark or said.startswith(f"{mark}/"):
+            found[pid] = process
+            found |= container.descendants(pid, here)
+    return found
+
+
+def kill_all(mark: str, seconds: float = 5.0) -> container.Processes:
+    """SIGKILL to all that carry a mark; what is left."""
+    return container.end_processes(lambda: processes_of(mark), seconds)
+
+
+def is_alive(pid: int | None, began: int | None) -> bool:
+    """Whether a process that was written down is still the one that was meant."""
+    return pid is not None and began is not None and process_began(pid) == began
