@@ -76,6 +76,7 @@ __all__ = [
     "kubeflow",
     "load",
     "loads",
+    "local",
     "mig",
     "quantity",
     "run",
