@@ -1,67 +1,313 @@
-"""Placeholder: what this machine has and gives out."""
+"""What this machine has for the steps of a run, and how it is given out.
+
+CPU and memory are those that this process may use: its affinity and the limits of its cgroups count. GPUs are those
+that `nvidia-smi` names, less those that the user's own CUDA_VISIBLE_DEVICES leaves out.
+
+A share of a GPU (`shared_gpu`) is the GPU itself here: up to `SHARES` of them are on one at the same time, beside no
+step that has it whole, and nothing keeps their memory apart.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
-from typing import Any
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 
-from gpuflow.quantity import Quantity
+from gpuflow.catalog import FormName, parse_profile
+from gpuflow.catalog import model as find_model
+from gpuflow.core.errors import join_names
+from gpuflow.local.gpus import CUDA, Gpu, ask, gpus_here, visible
+from gpuflow.quantity import NANO, Format, Quantity
+from gpuflow.runtime.base.container import available_memory
 from gpuflow.spec.step import Step
 
+SHARES = 4
+"""Shares of one GPU at the same time."""
+STEPS_PER_CPU = 4
+"""Steps at the same time for each CPU, where nobody says how many: those that ask for little."""
+ONE_CPU = Quantity("1")
+"""What a step takes that does not say."""
+NVIDIA = "NVIDIA_VISIBLE_DEVICES"
+_NO_LIMIT = 1 << 60
+"""cgroup v1 has a number of this size where there is no limit."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Machine:
+    """What can be given out, and sentences about what was found or guessed on the way."""
+
     cpu: Quantity
     memory: Quantity
-    gpus: tuple[Any, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
     told: tuple[str, ...] = ()
 
 
-def this_machine() -> Machine:
-    return Machine(Quantity(str(os.cpu_count() or 1)), Quantity(str(os.sysconf("SC_PHYS_PAGES") * 4096)))
+def this_machine(environment: Mapping[str, str] | None = None) -> Machine:
+    """What this process may use. `environment`: where CUDA_VISIBLE_DEVICES is looked for; default: its own."""
+    told: list[str] = []
+    gpus = gpus_here(told)
+    setting = (os.environ if environment is None else environment).get(CUDA)
+    if setting is not None and gpus:
+        gpus = visible(gpus, setting, told)
+    told += (f"GPU {gpu.index} ({gpu.uuid}) is in use by {join_names(gpu.users)}" for gpu in gpus if gpu.users)
+    memory, free = _memory(), available_memory()
+    if free is not None and free * 2 < memory.value:
+        told.append(
+            f"of {_gibibytes(memory)} of memory {free / 2**30:.1f}Gi are free now; parts of all of it are given out"
+        )
+    return Machine(_cpu(), memory, gpus, tuple(told))
 
 
-@dataclass(frozen=True)
+def _cpu() -> Quantity:
+    try:
+        here = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        here = os.cpu_count() or 1
+    return min((Quantity.from_units(here), *cpu_limits()))
+
+
+def _memory() -> Quantity:
+    if sys.platform == "darwin":
+        answer = ask(("sysctl", "-n", "hw.memsize"))
+        total = int(answer.text) if answer is not None and answer.text.strip().isdigit() else 0
+    else:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min((Quantity.from_units(total, Format.BINARY_SI), *memory_limits()))
+
+
+GROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
+
+def cpu_limits(groups: Path = GROUPS, own: Path = OWN_GROUPS) -> Iterator[Quantity]:
+    """The CPUs that each cgroup around this process lets it have, where it has a limit."""
+    for folder in _group_folders("cpu", groups, own):
+        words = _words(folder / "cpu.max") or [
+            *_words(folder / "cpu.cfs_quota_us"),
+            *_words(folder / "cpu.cfs_period_us"),
+        ]
+        if len(words) == 2 and all(word.isdigit() and int(word) > 0 for word in words):  # not "max", not -1
+            yield Quantity.from_nano(int(words[0]) * NANO // int(words[1])).rounded_to_milli()
+
+
+def memory_limits(groups: Path = GROUPS, own: Path = OWN_GROUPS) -> Iterator[Quantity]:
+    """The memory that each cgroup around this process lets it have, where it has a limit."""
+    for folder in _group_folders("memory", groups, own):
+        for word in (*_words(folder / "memory.max"), *_words(folder / "memory.limit_in_bytes")):
+            if word.isdigit() and int(word) < _NO_LIMIT:
+                yield Quantity.from_units(int(word), Format.BINARY_SI)
+
+
+def _group_folders(controller: str, groups: Path, own: Path) -> Iterator[Path]:
+    """The folder of this process's group, and those around it, of cgroup v2 and v1. In a container the group's own path
+    may be that of the machine, and what is seen begins with the container."""
+    for line in own.read_text(encoding="utf-8").splitlines() if own.exists() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        top = groups / controller if controllers else groups
+        inside = PurePosixPath(path.lstrip("/"))
+        if ".." not in inside.parts:
+            yield from (top / each for each in (inside, *inside.parents))
+        else:
+            yield top
+
+
+def _words(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8").split()
+    except OSError:
+        return []
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
+    """What one process of a step asks for. `model` is an id of the catalog; with `mig` what slices are cut from."""
+
     cpu: Quantity = Quantity.zero
     memory: Quantity = Quantity.zero
     gpus: int = 0
     model: str | None = None
     mig: str | None = None
+    any_of: tuple[str, ...] = ()
+    """Instead of a model: any of these."""
+    form: FormName | None = None
+    gpu_memory: Quantity | None = None
+    """The least memory that each GPU must have for programs."""
+    shared: bool = False
+    others: tuple[str, ...] = ()
+    """Other devices, their names first: only a cluster gives them out."""
+
+    @property
+    def gpu_kind(self) -> str:
+        if self.mig is not None:
+            return f"{self.mig} of {self.model}"
+        if self.gpu_memory is not None:
+            return f"{self.form or ''} GPU with {self.gpu_memory}".lstrip()
+        names = (self.model,) if self.model else self.any_of or ("GPU of any model",)
+        return ("a share of " if self.shared else "") + " or ".join(
+            f"{each} {self.form or ''}".strip() for each in names
+        )
+
+    def fits(self, gpu: Gpu) -> bool:
+        """Whether a GPU is one that is asked for."""
+        if self.mig != gpu.profile or (self.gpu_memory is not None and not gpu.has(self.gpu_memory)):
+            return False
+        named = (self.model,) if self.model is not None else self.any_of
+        known = [each for each in gpu.models if not named or each in named]
+        if self.form is not None:
+            return any(gpu.product in find_model(each).products_in(self.form) for each in known)
+        return bool(known) or not named
 
 
 def wanted_of(step: Step) -> Wanted:
-    cpu = step.cpu.request if step.cpu and step.cpu.request else Quantity.zero
-    memory = step.memory.request if step.memory and step.memory.request else Quantity.zero
-    return Wanted(cpu, memory, step.gpu.count if step.gpu else 0)
+    """What a step asks for; of a gang what each of its workers asks for."""
+    cpu, memory = (
+        Quantity.zero if each is None else each.request or each.limit or Quantity.zero
+        for each in (step.cpu, step.memory)
+    )
+    others = [f"{name} {count}" for name, count in (step.kubernetes.resources if step.kubernetes else {}).items()]
+    others += ["ResourceClaim of a cluster"] if step.device_claim is not None else []
+    plain = Wanted(cpu, memory, others=tuple(others))
+    gpu, mig, share = step.gpu, step.mig, step.shared_gpu
+    if gpu is not None:
+        ids = tuple(find_model(name).id for name in gpu.any_of or ())
+        return replace(plain, gpus=gpu.count, model=_id(gpu.model), any_of=ids, form=gpu.form, gpu_memory=gpu.memory)
+    if mig is not None:
+        return replace(plain, gpus=mig.count, model=_id(mig.model), mig=str(parse_profile(mig.profile)))
+    return plain if share is None else replace(plain, gpus=share.count, model=_id(share.model), shared=True)
 
 
-@dataclass(frozen=True)
+def _id(name: str | None) -> str | None:
+    return None if name is None else find_model(name).id
+
+
+@dataclass(frozen=True, eq=False)
 class Share:
-    wanted: Wanted
-    devices: tuple[int, ...] = field(default=())
+    """What one step has until it is given back."""
+
+    cpu: Quantity
+    memory: Quantity
+    gpus: tuple[Gpu, ...]
+    places: int
+    """How much of each GPU: `SHARES` is all of it."""
+    is_pretended: bool
+    """Whether its programs are told nothing about GPUs, because there are fewer than it asked for."""
 
     def environment(self) -> dict[str, str]:
-        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.devices))} if self.devices else {}
+        """The variables that say which GPUs its programs may use: without GPUs none, not all that there are."""
+        if self.is_pretended:
+            return {}
+        uuids = ",".join(gpu.uuid for gpu in self.gpus)
+        return {CUDA: uuids, NVIDIA: uuids or "void"}
 
 
 class Room:
-    def __init__(self, machine: Machine, jobs: int | None, pretend_gpus: bool) -> None:
-        self.machine, self.jobs, self.pretend = machine, jobs or 4, pretend_gpus
-        self.taken: list[Share] = []
+    """Gives out what a machine has. Who waits first is the caller's to know.
+
+    `jobs`: so many steps at the same time at most. `pretend_gpus`: a step that asks for more than there is runs anyway,
+    with what there is, and no variable names a GPU to its programs.
+    """
+
+    def __init__(self, machine: Machine, jobs: int | None = None, pretend_gpus: bool = False) -> None:
+        self.machine, self.pretend_gpus = machine, pretend_gpus
+        self.jobs = max(1, machine.cpu.value * STEPS_PER_CPU) if jobs is None else jobs
+        self._cpu, self._memory = machine.cpu, machine.memory
+        self._shares: set[Share] = set()
+        self._places: Counter[str] = Counter()
+        """How much of each GPU is taken, by its UUID."""
 
     def missing(self, wanted: Wanted) -> str | None:
-        if wanted.gpus > len(self.machine.gpus) and not self.pretend:
-            return f"it asks for {wanted.gpus} GPUs, and this machine has {len(self.machine.gpus)}"
-        return None
+        """What this machine can never give, in a sentence; None when it can give everything, or pretends to."""
+        return None if self.pretend_gpus else self._shortage(wanted)
+
+    def remarks(self, wanted: Wanted) -> list[str]:
+        """What a step gets otherwise than it asks, in sentences."""
+        shortage = self._shortage(wanted)
+        if shortage is not None:
+            return [f"{shortage}: it runs anyway, with what there is"] if self.pretend_gpus else []
+        if wanted.shared:
+            return [
+                f"a share of a GPU is the GPU itself here: up to {SHARES} are on one, and their memory is not apart"
+            ]
+        if len({gpu.product for gpu in max(self._alike(wanted), key=len, default=())}) > 1:
+            return [f"its {wanted.gpus} GPUs are of several products, because this machine has fewer of each"]
+        return []
 
     def take(self, wanted: Wanted) -> Share | None:
-        if len(self.taken) >= self.jobs:
+        """What is asked for; None while it must wait. `ValueError` where it would wait for ever."""
+        if (sentence := self.missing(wanted)) is not None:
+            raise ValueError(sentence)
+        # Where more is asked for than there is, and pretended, all of it is taken.
+        cpu, memory = min(wanted.cpu or ONE_CPU, self.machine.cpu), min(wanted.memory, self.machine.memory)
+        if len(self._shares) >= self.jobs or cpu > self._cpu or memory > self._memory:
             return None
-        share = Share(wanted)
-        self.taken.append(share)
+        pretended = wanted.gpus > 0 and not self._alike(wanted)
+        places = min(wanted.gpus, SHARES) if wanted.shared else SHARES
+        gpus = () if pretended else self._free_gpus(wanted, places)
+        if gpus is None:
+            return None
+        share = Share(cpu, memory, gpus, places, pretended)
+        self._shares.add(share)
+        self._cpu, self._memory = self._cpu - cpu, self._memory - memory
+        self._places.update({gpu.uuid: places for gpu in gpus})
         return share
 
     def give_back(self, share: Share) -> None:
-        self.taken.remove(share)
+        """The step has ended. A share that is not out is not given back again."""
+        if share in self._shares:
+            self._shares.remove(share)
+            self._cpu, self._memory = self._cpu + share.cpu, self._memory + share.memory
+            self._places.subtract({gpu.uuid: share.places for gpu in share.gpus})
+
+    def _free_gpus(self, wanted: Wanted, places: int) -> tuple[Gpu, ...] | None:
+        """GPUs that nobody has, or has no more than shares of; those that other programs use come last."""
+        count = _cards(wanted)
+        for group in self._alike(wanted) if count else ([],):
+            free = [gpu for gpu in group if self._places[gpu.uuid] + places <= SHARES]
+            free.sort(key=lambda gpu: (bool(gpu.users), self._places[gpu.uuid], gpu.index))
+            if len(free) >= count:
+                return tuple(free[:count])
+        return None
+
+    def _alike(self, wanted: Wanted) -> list[list[Gpu]]:
+        """Groups of GPUs of which each has as many as are asked for: of one product each; where no product has so many,
+        all that fit; none where these are too few."""
+        fitting: dict[str, list[Gpu]] = {}
+        for gpu in self.machine.gpus if wanted.gpus else ():
+            if wanted.fits(gpu):
+                fitting.setdefault(gpu.product, []).append(gpu)
+        together = [gpu for group in fitting.values() for gpu in group]
+        groups = [group for group in fitting.values() if len(group) >= _cards(wanted)]
+        return groups or ([together] if together and len(together) >= _cards(wanted) else [])
+
+    def _shortage(self, wanted: Wanted) -> str | None:
+        """What is asked for and never there, and what is there instead."""
+        here, pairs = self.machine, list[tuple[str, str]]()
+        if wanted.cpu > here.cpu:
+            pairs.append((f"{wanted.cpu} CPU", f"{here.cpu} CPU"))
+        if wanted.memory > here.memory:
+            pairs.append((f"{wanted.memory} of memory", f"{_gibibytes(here.memory)} of memory"))
+        if wanted.gpus and not self._alike(wanted):
+            pairs.append((f"{wanted.gpus} x {wanted.gpu_kind}", _names(here.gpus)))
+        pairs += ((other, f"no {other.partition(' ')[0]}") for other in wanted.others)
+        if not pairs:
+            return None
+        asked, there = (join_names(words) for words in zip(*pairs, strict=True))
+        return f"it asks for {asked}, and this machine has {there}"
+
+
+def _cards(wanted: Wanted) -> int:
+    """On how many GPUs a step is: shares may be on one and the same."""
+    return min(1, wanted.gpus) if wanted.shared else wanted.gpus
+
+
+def _names(gpus: Iterable[Gpu]) -> str:
+    counts = Counter(gpu.name for gpu in gpus)
+    return join_names([f"{count} x {name}" for name, count in counts.items()]) or "no GPU"
+
+
+def _gibibytes(memory: Quantity) -> str:
+    return f"{memory.value / 2**30:.1f}Gi"
