@@ -35,7 +35,7 @@ from gpuflow.spec.text import ItemRef, ParamRef, Ref
 
 MARK = "GPUFLOW_LOCAL"
 """The variable by which the processes of a run are found again: the run's folder, and the attempt in it."""
-_START = "import sys; sys.path[:] = {path!r}; from gpuflow.runtime.supervise.main import main; sys.exit(main())"
+_START = "import sys; sys.path += {path!r}; from gpuflow.runtime.supervise.main import main; sys.exit(main())"
 KILL_MARGIN = 10.0
 """How much longer than its grace a supervisor may take before it is killed."""
 _OWN_FAULTS = (outcomes.OUT_OF_MEMORY, outcomes.TIMED_OUT, outcomes.DISK_LIMIT)
@@ -91,6 +91,8 @@ class Program:
     cwd: Path
     folder: Path
     """Of the attempt."""
+    outputs: Path
+    """Where its outputs are."""
     grace: float
 
 
@@ -108,8 +110,7 @@ class Place:
 def program_of(planned: PlannedStep, values: MappedValues, place: Place, share: Share) -> Program:
     """The program of one attempt. `values` has the number of the attempt."""
     run, step, grace = place.run, planned.step, supervisor_grace(planned.step)
-    folder = run.attempt(place.key, values.attempt)
-    outputs = folder / "outputs"
+    folder, outputs = run.attempt(place.key, values.attempt), run.files(place.key) / "outputs"
     engine = Engine(outputs_dir=escape(str(outputs), glued=True))
     runtime = planned.site.runtime
     values.own = frozenset(filter(None, (runtime.state, runtime.artifacts, str(run.path / "checkpoints"))))
@@ -127,15 +128,17 @@ def program_of(planned: PlannedStep, values: MappedValues, place: Place, share: 
         _environment(planned, values, place, share),
         _working_folder(step.working_dir, values, place),
         folder,
+        outputs,
         float(DEFAULT_GRACE if grace is None else grace.seconds),
     )
 
 
 def supervisor_words() -> list[str]:
-    """What starts gpuflow-run with this Python: nothing of its environment but the path, so that it starts sooner."""
+    """What starts gpuflow-run with this Python: its own library first, and no variable or file of the user's folder
+    changes it. The packages behind it are for stores of data from outside."""
     package = str(Path(gpuflow.runtime.__file__).resolve().parents[2])
-    path = [package, *(os.path.abspath(each) for each in sys.path if each and os.path.abspath(each) != package)]
-    return [sys.executable, "-E", "-S", "-c", _START.format(path=path)]
+    packages = [each for each in sys.path if each.endswith("-packages") and os.path.isdir(each)]
+    return [sys.executable, "-I", "-S", "-c", _START.format(path=list(dict.fromkeys([package, *packages])))]
 
 
 def _environment(planned: PlannedStep, values: MappedValues, place: Place, share: Share) -> dict[str, str]:
@@ -186,8 +189,8 @@ class Running:
 
 def start(program: Program) -> Running:
     """Start it, its output in the attempt's `log`; OSError where that cannot be."""
-    program.folder.mkdir(parents=True, exist_ok=True)
-    (program.folder / "outputs").mkdir(exist_ok=True)
+    for folder in (program.folder, program.outputs):
+        folder.mkdir(parents=True, exist_ok=True)
     (program.folder / "end").touch()
     with open(program.folder / "log", "ab") as log:
         process = subprocess.Popen(
@@ -215,8 +218,13 @@ class End:
     outputs: Mapping[str, str] = field(default_factory=dict)
 
 
-def end_of(planned: PlannedStep, folder: Path, code: int) -> End:
+def end_of(planned: PlannedStep, program: Program, code: int) -> End:
     """What the exit code of the supervisor and its last words say."""
+    return end_in(planned, program.folder, program.outputs, code)
+
+
+def end_in(planned: PlannedStep, folder: Path, outputs: Path, code: int) -> End:
+    """The same, of an attempt that another process has started."""
     try:
         words = (folder / "end").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -226,17 +234,17 @@ def end_of(planned: PlannedStep, folder: Path, code: int) -> End:
     if code < 0:
         return End(INTERRUPTED, 128 - code, f"its supervisor was killed by signal {-code}", outcomes.INTERRUPTED)
     if code == 0:
-        return _success(planned, folder)
+        return _success(planned, outputs)
     if not because:
         because = words.strip().partition("\n")[0].removeprefix("gpuflow-run: ") or f"exit code {code}"
     stopped = code == outcomes.EXIT_INTERRUPTED or outcome == outcomes.INTERRUPTED
     return End(INTERRUPTED if stopped else FAILED, code, because, outcome)
 
 
-def _success(planned: PlannedStep, folder: Path) -> End:
+def _success(planned: PlannedStep, outputs: Path) -> End:
     found = {}
     for name, output in planned.step.outputs.items():
-        path = folder / "outputs" / (f"{name}.uri" if output.is_artifact else name)
+        path = outputs / (f"{name}.uri" if output.is_artifact else name)
         try:
             found[name] = path.read_bytes().decode("utf-8", "surrogateescape")
         except OSError as fault:

@@ -14,7 +14,10 @@ from typing import Any
 
 from gpuflow.core.errors import Finding, GpuflowError, did_you_mean, join_names
 from gpuflow.local.machine import Room, wanted_of
+from gpuflow.local.paths import PathMap, paths_of
+from gpuflow.local.record import RunFolder
 from gpuflow.plan import Plan, PlannedStep, writes_xcom
+from gpuflow.pod.supervision import OUTPUTS
 from gpuflow.spec.container import ConfigMapKey, SecretKey
 from gpuflow.spec.text import Text
 
@@ -34,6 +37,12 @@ class Setting:
     pythons: Mapping[str, str] = field(default_factory=dict)
     """The Python of a step, by its full name."""
     allow_lossy: bool = False
+    folder: Path = Path(".gpuflow")
+    """Where runs are kept."""
+
+    def paths(self, planned: PlannedStep) -> PathMap:
+        """Where the paths of a step would be."""
+        return paths_of(planned, self.folder / "runs" / "RUN" / "steps" / planned.name, self.folder / "runs" / "RUN")
 
 
 def refusals(steps: list[PlannedStep], plan: Plan, room: Room, setting: Setting) -> list[Finding]:
@@ -44,7 +53,10 @@ def refusals(steps: list[PlannedStep], plan: Plan, room: Room, setting: Setting)
             found += _hardware(planned, room)
             found += _constructs(planned, setting)
             found += _secrets(planned, setting)
-            found += _programs(planned, setting)
+            try:
+                found += _programs(planned, setting, setting.paths(planned))
+            except GpuflowError as refusal:  # a folder whose name no path can have
+                found += refusal.findings
     return found
 
 
@@ -88,12 +100,19 @@ def _secrets(planned: PlannedStep, setting: Setting) -> Iterator[Finding]:
         text = f"{name} comes from {what} of the cluster, which is not here"
         hint = f"set it in your environment, and the step gets it: export {name}=…"
         yield _finding("GF921", planned, ("env", name), text, hint)
+    for path, volume in planned.step.volumes.items():
+        held = f"the Secret {volume.secret}" if volume.secret else f"the ConfigMap {volume.config_map}"
+        if (volume.secret or volume.config_map) and not volume.optional and not setting.allow_lossy:
+            text = f"{path} holds {held} of the cluster, which is not here"
+            hint = "if it does without, run it with an empty folder there: --allow-lossy"
+            yield _finding("GF921", planned, ("volumes", path), text, hint)
 
 
-def _programs(planned: PlannedStep, setting: Setting) -> Iterator[Finding]:
+def _programs(planned: PlannedStep, setting: Setting, paths: PathMap) -> Iterator[Finding]:
     path = search_path(planned, setting)
     for word, at in _first_words(planned):
-        if not isinstance(word, str) or is_program(word, path, setting.cwd):
+        # What lies below a mount is seen only when the step runs.
+        if not isinstance(word, str) or paths.word(word) != word or is_program(word, path, setting.cwd):
             continue
         near = did_you_mean(word, ["python3"] if word == "python" and shutil.which("python3", path=path) else [])
         hint = near or "install it, or name the environment that has it: "
@@ -119,7 +138,7 @@ def search_path(planned: PlannedStep, setting: Setting) -> str:
 
 
 def is_program(word: str, path: str, cwd: Path) -> bool:
-    """Whether a first word of a command can be run; absolute paths below a mount are seen only when the step runs."""
+    """Whether a first word of a command can be run."""
     if "/" in word:
         return os.access(cwd / word, os.X_OK)
     return shutil.which(word, path=path) is not None
@@ -135,7 +154,7 @@ def _pythons(plan: Plan, setting: Setting) -> Iterator[Finding]:
             yield Finding("GF922", text, plan.by_name[name].where(), "name the python of a virtual environment")
 
 
-def remarks(steps: list[PlannedStep], plan: Plan, setting: Setting) -> list[str]:
+def remarks(steps: list[PlannedStep], room: Room, run: RunFolder, setting: Setting) -> list[str]:
     """What is done otherwise here than on a cluster, a sentence each."""
     found: list[str] = []
     containers = [planned for planned in steps if planned.step.runs_container]
@@ -154,6 +173,11 @@ def remarks(steps: list[PlannedStep], plan: Plan, setting: Setting) -> list[str]
     lost = [planned.name for planned in containers if planned.step.probes is not None]
     if lost:
         found.append(f"probes are not asked: {join_names(lost)}")
+    for planned in containers:
+        paths = paths_of(planned, run.files(planned.name), run.shared)
+        told = [*room.remarks(wanted_of(planned.step)), *paths.sentences()]
+        own = (each for each in told if not each.startswith(f"{OUTPUTS} is "))  # nobody wrote that path
+        found += (f"{planned.name}: {each}".replace(f"{run.path}/", "") for each in own)
     return found
 
 

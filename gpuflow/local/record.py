@@ -103,6 +103,16 @@ class RunFolder:
         """The folder of one attempt."""
         return self.path / "steps" / key / str(number)
 
+    def files(self, key: str) -> Path:
+        """Where the paths of a step are, or of one copy of it; anew once it was asked for anew."""
+        generation = self.step(key).generation
+        return self.path / "steps" / key / (f"files-{generation}" if generation else "files")
+
+    @property
+    def shared(self) -> Path:
+        """What stands for claims, which the steps of the run share."""
+        return self.path / "shared"
+
     # -- the one process that runs it
 
     def lock(self) -> None:

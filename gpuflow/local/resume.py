@@ -147,7 +147,7 @@ def end_leftovers(run: RunFolder, plan: Plan, say: Any) -> None:
         except OSError:
             words = None
         if words is not None and planned is not None:
-            end = attempts.end_of(planned, folder, int(words.get("exit_code", 1)))
+            end = attempts.end_in(planned, folder, run.files(key) / "outputs", int(words.get("exit_code", 1)))
         run.write(
             "ended",
             step=key,

@@ -167,7 +167,7 @@ class _Session:
 
     def run(self) -> Run:
         plan = plan_of(self.pipeline, self.site)
-        setting = Setting(os.environ, Path.cwd(), self.options.env_for, self.options.allow_lossy)
+        setting = Setting(os.environ, Path.cwd(), self.options.env_for, self.options.allow_lossy, self.folder)
         steps = self._steps(plan)
         if found := refusals(steps, plan, self.room, setting):
             raise CannotRunHere(found)
@@ -265,7 +265,7 @@ class _Session:
         approvals = Approvals(walk, events, console.say, self.options.approvals, self.options.approve)
         run.write("opened", pid=os.getpid(), resumed=bool(run.begun))
         console.say(f"run {run.id} of {self.pipeline.name} in {run.path}", "bold")
-        for sentence in (*self.room.machine.told, *remarks(steps, plan, setting)):
+        for sentence in (*self.room.machine.told, *remarks(steps, self.room, run, setting)):
             console.say(sentence, "dim")
         with events.stop_signals():
             walk.start()

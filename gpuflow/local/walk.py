@@ -111,7 +111,7 @@ class Copy:
     index: int
     key: str
     item: Mapping[str, Any]
-    spent: Spent = Spent()
+    spent: Spent = field(default_factory=Spent)
     memory_failures: int = 0
     running: Running | None = None
     share: Share | None = None
@@ -430,9 +430,8 @@ class Walk:
         node, known = copy.node, self.run.step(copy.key)
         planned = attempts.local_step(node.planned, self.run)
         values = MappedValues(node.branch.scope, copy.item, known.attempts + 1)
-        files = "files" if not known.generation else f"files-{known.generation}"
-        shared = self.run.path / "shared"
-        values.paths = paths_of(planned, self.run.path / "steps" / copy.key / files, shared)
+        values.paths = paths_of(planned, self.run.files(copy.key), self.run.shared)
+        values.paths.make()
         place = replace(self.place, key=copy.key, python=self.pythons.get(node.planned.name))
         program = attempts.program_of(planned, values, place, share)
         again = [f"--run-id={self.run.id}" + (f".{known.generation}" if known.generation else "")]
@@ -461,7 +460,7 @@ class Walk:
         assert running is not None and copy.share is not None
         if code < 0:  # what the supervisor would have ended, had it not been killed
             attempts.kill_all(running.program.environ[attempts.MARK])
-        end = attempts.end_of(node.planned, running.program.folder, code)
+        end = attempts.end_of(node.planned, running.program, code)
         self.room.give_back(copy.share)
         copy.running = copy.share = None
         self._copies.discard(copy)
