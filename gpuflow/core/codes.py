@@ -421,6 +421,10 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF909", "An output that leads elsewhere", "At the place of a compiled file stands a link, a device or a pipe. Reading it would show, and writing it would change, something that is not the compiled file.", "Replace it by a file, or allow links with --follow-links."),
     ("GF911", "No pipeline in the folder", "A folder stands for the pipelines in it: YAML and JSON files that say apiVersion: gpuflow/v1 and kind: Pipeline. This one has none. Python files are programs and are not run unless they are named.", "Name the right folder, or the files themselves."),
     ("GF912", "Not compared", "The pipeline does not exist in the other revision, or it is a Python file, which is not run at another revision. It is checked alone.", "Nothing, when it is new; else compare with a file."),
+    # A run on this machine.
+    ("GF940", "A run's folder that is no plain word", "A step that runs on this machine has the paths of its container replaced by folders of the run, also in the middle of scripts, lists and options. In a path with a blank, a colon, a comma or a quote the rest would be read as something else.", "Start the run in a folder whose path has letters, digits, '-', '_' and '.' alone."),
+    ("GF941", "No container engine", "--container runs steps in their images, with podman or docker. Neither is installed, or none of them answers.", "Install podman, or start docker's daemon; without --container the steps run in the current environment."),
+    ("GF942", "An image that is not on this machine", "A run pulls no images: what a step runs in is what is on this machine already.", "Pull or build the images that the message names."),
     ("GF999", "A bug in gpuflow", "Something happened that gpuflow does not expect.", "Run again with GPUFLOW_TRACEBACK=1 and report what it prints."),
 )  # fmt: skip
 
