@@ -422,7 +422,6 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF911", "No pipeline in the folder", "A folder stands for the pipelines in it: YAML and JSON files that say apiVersion: gpuflow/v1 and kind: Pipeline. This one has none. Python files are programs and are not run unless they are named.", "Name the right folder, or the files themselves."),
     ("GF912", "Not compared", "The pipeline does not exist in the other revision, or it is a Python file, which is not run at another revision. It is checked alone.", "Nothing, when it is new; else compare with a file."),
     # A run on this machine.
-<<<<<<< HEAD
     ("GF920", "This machine can never give it", "The step asks for GPUs, CPU or memory that this machine does not have, so it would wait for ever.", "Ask for less, run the steps that fit (--until STEP), or run it on what there is: --pretend-gpus."),
     ("GF921", "A secret or config map without a value here", "A variable of the step comes from a Secret or ConfigMap of the cluster. A run on this machine takes it from the variable of the same name in your environment, and there is none.", "Set the variable, or mark the key optional."),
     ("GF922", "A program that is not found", "The first word of the command, or the interpreter of the script, is no program on this machine. The image of the step has it; your environment does not.", "Install it, or name the environment that has it: --env-for STEP=PYTHON."),
@@ -435,11 +434,9 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF929", "What the step needs is not there", "A step that runs alone takes what it needs from an earlier run, in which a step before it did not succeed.", "Run these steps first, or name a run that has them: --resume ID."),
     ("GF930", "Another value than the run has", "A run keeps its parameters to its end, and --param names another value for one of them.", "Leave --param out, or begin a new run."),
     ("GF931", "A parameter without a value", "The parameter has no default, so each run must give it a value.", "Give it: --param NAME=VALUE."),
-=======
     ("GF940", "A run's folder that is no plain word", "A step that runs on this machine has the paths of its container replaced by folders of the run, also in the middle of scripts, lists and options. In a path with a blank, a colon, a comma or a quote the rest would be read as something else.", "Start the run in a folder whose path has letters, digits, '-', '_' and '.' alone."),
     ("GF941", "No container engine", "--container runs steps in their images, with podman or docker. Neither is installed, or none of them answers.", "Install podman, or start docker's daemon; without --container the steps run in the current environment."),
     ("GF942", "An image that is not on this machine", "A run pulls no images: what a step runs in is what is on this machine already.", "Pull or build the images that the message names."),
->>>>>>> machine
     ("GF999", "A bug in gpuflow", "Something happened that gpuflow does not expect.", "Run again with GPUFLOW_TRACEBACK=1 and report what it prints."),
 )  # fmt: skip
 
