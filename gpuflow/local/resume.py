@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from gpuflow.core.errors import Where, did_you_mean, fail, join_names
 from gpuflow.local import attempt as attempts
@@ -106,7 +105,8 @@ def accept_source(run: RunFolder, pipeline: Pipeline, site: Site, again: set[str
     before = loads((run.path / "pipeline.yaml").read_bytes(), str(run.path / "pipeline.yaml"))
     changed = changed_steps(before, pipeline, site)
     open_ones = [name for name in changed if name.partition(".")[0] not in again]
-    done = [name for name in open_ones if (run.steps.get(name.partition(".")[0]) or _NOTHING).state == SUCCEEDED]
+    succeeded = {name for name, step in run.steps.items() if step.state == SUCCEEDED}
+    done = [name for name in open_ones if name.partition(".")[0] in succeeded & pipeline.steps.keys()]
     if open_ones and (done or not edited):
         text = f"the source has changed since run {run.id}: {join_names(open_ones)}"
         if done:
@@ -122,14 +122,7 @@ def accept_source(run: RunFolder, pipeline: Pipeline, site: Site, again: set[str
     return changed
 
 
-class _Nothing:
-    state = ""
-
-
-_NOTHING: Any = _Nothing()
-
-
-def end_leftovers(run: RunFolder, plan: Plan, say: Any) -> None:
+def end_leftovers(run: RunFolder, plan: Plan, say: Callable[[str], None]) -> None:
     """What an earlier process of this run left running is ended as an interruption; an attempt that has ended meanwhile
     counts as it ended."""
     mark = str(run.path)

@@ -1,0 +1,287 @@
+"""Going on with a run: after every kind of end, with the same bits; and what is decided when its source was changed.
+
+Tests gpuflow/local/resume.py, gpuflow/local/record.py and gpuflow/local/events.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuflow.core.errors import GpuflowError
+from gpuflow.local import run
+from gpuflow.local.record import RunFolder, runs_in
+from tests.local.programs import (
+    TRAIN,
+    TRAINING,
+    VALUE,
+    call,
+    finish,
+    kill,
+    marked,
+    outputs,
+    run_steps,
+    start,
+    states,
+    wait_for,
+    write,
+)
+
+HOLD = Path("hold")
+
+
+@pytest.fixture
+def training(here: Path) -> str:
+    """A pipeline whose training waits in its middle, until it is told to stop or `hold` is gone."""
+    (here / "train.py").write_text(TRAIN)
+    HOLD.touch()
+    return str(write(here, TRAINING))
+
+
+def only_run() -> RunFolder:
+    (found,) = runs_in(Path(".gpuflow"))
+    return found.read()
+
+
+def supervisor() -> int:
+    pid = only_run().steps["train"].pid
+    assert pid is not None
+    return pid
+
+
+def reached() -> bool:
+    """Whether the training waits in its middle, and what was saved before is kept."""
+    return Path("reached").exists() and any(Path(".gpuflow").glob("runs/*/checkpoints/**/manifest.json"))
+
+
+@pytest.mark.parametrize("killed", ["run", "supervisor", "program", "run and supervisor", "all"])
+def test_whoever_is_killed_the_result_is_the_same(training: str, here: Path, killed: str) -> None:
+    process = start(training)
+    wait_for(reached, "the middle of the training")
+    inner = supervisor()
+    programs = [pid for pid in marked(here) if pid != inner]
+    victims = {"run": [process.pid], "supervisor": [inner], "program": programs}
+    for who in ["run", "supervisor", "program"] if killed == "all" else killed.split(" and "):
+        kill(*victims[who])
+    if killed in ("supervisor", "program"):
+        HOLD.unlink()
+        code, said, lines = finish(process)
+        if killed == "program":  # killed by nobody whom its supervisor knows: a failure, and there is no budget for it
+            assert (code, said["state"]) == (1, "failed"), lines
+            code, said, lines = call(training, "--resume")
+    else:
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert bool(marked(here)) == (killed != "all")
+        # What still runs is told to stop, and has stopped before anything is started: `hold` is there.
+        again = start(training, "--resume")
+        wait_for(lambda: only_run().steps["train"].attempts == 2, "the next attempt")
+        HOLD.unlink()
+        code, said, lines = finish(again)
+    assert (code, said["state"]) == (0, "succeeded"), lines
+    assert said["steps"][0]["outputs"] == {"value": VALUE} and said["steps"][0]["attempts"] == 2
+    assert Path("last").read_text() == f"{VALUE}\n"
+    log = (only_run().attempt("train", 2) / "log").read_text()
+    assert "from 16" in log or "from 8" in log
+    assert marked(here) == []
+
+
+def test_an_attempt_that_ended_while_nobody_looked_is_not_done_again(training: str) -> None:
+    process = start(training)
+    wait_for(reached, "the middle of the training")
+    kill(process.pid)
+    process.communicate()
+    HOLD.unlink()
+    end = only_run().attempt("train", 1) / "end"
+    wait_for(lambda: end.read_text(), "the end of the training")
+    wait_for(lambda: not marked(Path.cwd()), "the end of its supervisor")
+    code, said, _ = call(training, "--resume")
+    assert code == 0 and [each["attempts"] for each in said["steps"]] == [1, 1]
+    assert said["steps"][0]["outputs"] == {"value": VALUE}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_told_to_stop_it_keeps_what_was_done_and_goes_on_from_there(training: str, number: signal.Signals) -> None:
+    process = start(training)
+    wait_for(reached, "the middle of the training")
+    process.send_signal(number)
+    code, said, lines = finish(process)
+    assert code == 75 and said["state"] == "interrupted"
+    assert [each["state"] for each in said["steps"]] == ["interrupted", "not run"]
+    assert f"--resume {said['run']}" in lines and "Traceback" not in lines
+    HOLD.unlink()
+    code, again, _ = call(training, "--resume", said["run"])
+    assert code == 0 and again["run"] == said["run"] and again["steps"][0]["outputs"] == {"value": VALUE}
+    assert "from 16" in (only_run().attempt("train", 2) / "log").read_text()
+
+
+def test_told_twice_it_ends_at_once(here: Path) -> None:
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); open('deaf', 'w'); time.sleep(60)"
+    text = f'steps:\n  a: {{command: [python3, -c, "{deaf}"], termination_grace: 50s}}\n'
+    process = start(str(write(here, text)))
+    wait_for(Path("deaf").exists, "the program")
+    process.send_signal(signal.SIGINT)
+    wait_for(lambda: any(here.glob(".gpuflow/runs/*/lock")), "the run")
+    time.sleep(0.2)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    code, said, _ = finish(process)
+    assert code == 75 and said["state"] == "interrupted"
+    assert marked(here) == []
+
+
+def test_a_wait_between_attempts_is_ended_by_a_signal(here: Path) -> None:
+    process = start(str(write(here, "steps:\n  a: {command: ['false'], retry: {failures: 1, backoff: 1h}}\n")))
+    wait_for(lambda: any("ended" in each.read_text() for each in here.glob(".gpuflow/runs/*/journal.jsonl")), "its end")
+    process.send_signal(signal.SIGTERM)
+    code, said, _ = finish(process)
+    assert code == 75 and said["steps"][0]["state"] == "interrupted"
+
+
+def test_two_runs_at_once_do_not_meet(training: str) -> None:
+    HOLD.unlink()
+    processes = [start(training) for _ in range(2)]
+    found = [finish(process) for process in processes]
+    assert [code for code, _, _ in found] == [0, 0]
+    assert all(said["steps"][0]["outputs"] == {"value": VALUE} for _, said, _ in found)
+    assert len({said["run"] for _, said, _ in found}) == 2
+
+
+def test_one_run_has_one_process(training: str) -> None:
+    process = start(training)
+    wait_for(reached, "the middle of the training")
+    code, _, lines = call(training, "--resume")
+    assert code == 2 and "GF924" in lines and str(process.pid) in lines
+    HOLD.unlink()
+    assert finish(process)[0] == 0
+
+
+def test_a_failed_run_goes_on_where_it_failed(here: Path) -> None:
+    text = "steps:\n  a: {command: [sh, -c, 'echo x >> a']}\n"
+    text += "  b: {needs: [a], command: [test, -e, ok], retry: {failures: 1}}\n"
+    text += "exit:\n  bye: {command: [sh, -c, 'echo x >> bye']}\n"
+    assert run_steps(text).state == "failed"
+    Path("ok").touch()
+    result = run(here / "toy.yaml", resume="")
+    assert result.state == "succeeded"
+    assert {each.name: each.attempts for each in result.steps} == {"a": 1, "b": 3, "bye": 2}
+    assert (Path("a").read_text(), Path("bye").read_text()) == ("x\n", "x\nx\n")
+    with pytest.raises(GpuflowError, match="GF926"):
+        run(here / "toy.yaml", resume="")
+
+
+def test_a_fan_out_keeps_the_copies_that_are_done(here: Path) -> None:
+    text = "steps:\n  a:\n    for_each: {n: [1, 2, 3]}\n    outputs: {v: int}\n"
+    script = "echo $0 >> began; test $0 != 2 || test -e ok && echo $0 > $GPUFLOW_OUTPUTS/v"
+    text += f"    command: [sh, -c, '{script}', {{item: n}}]\n"
+    assert run_steps(text).state == "failed"
+    Path("ok").touch()
+    result = run(here / "toy.yaml", resume="")
+    assert outputs(result) == {"a": {"v": [1, 2, 3]}}
+    assert sorted(Path("began").read_text().split()) == ["1", "2", "2", "3"]
+
+
+CHAIN = """steps:
+  a: {command: [sh, -c, 'echo x >> a; echo 1 > $GPUFLOW_OUTPUTS/v'], outputs: {v: int}}
+  b: {command: [sh, -c, 'echo x >> b; echo $(($0 + 1)) > $GPUFLOW_OUTPUTS/v', {output: a.v}], outputs: {v: int}}
+  c: {command: [sh, -c, 'echo $0 >> c; test -e ok', {output: b.v}]}
+"""
+
+
+def count(name: str) -> int:
+    return len(Path(name).read_text().split())
+
+
+def test_steps_are_done_anew_with_what_follows_from_them(here: Path) -> None:
+    Path("ok").touch()
+    run_steps(CHAIN)
+    result = run(here / "toy.yaml", again=["b"])
+    assert result.state == "succeeded" and len(runs_in(Path(".gpuflow"))) == 1
+    assert (count("a"), count("b"), count("c")) == (1, 2, 2)
+
+
+def test_one_step_takes_what_it_needs_from_a_finished_run(here: Path) -> None:
+    Path("ok").touch()
+    first = run_steps(CHAIN)
+    result = run(here / "toy.yaml", only="c")
+    assert result.run != first.run and states(result) == {"a": "succeeded", "b": "succeeded", "c": "succeeded"}
+    assert (count("a"), count("b"), count("c")) == (1, 1, 2)
+    with pytest.raises(GpuflowError, match="GF926"):
+        run(write(here, CHAIN.replace("steps:", "parallel: 2\nsteps:"), "other.yaml"), only="c", folder="elsewhere")
+
+
+def test_a_step_alone_needs_what_the_other_run_has_not(here: Path) -> None:
+    run_steps(CHAIN, until="a")
+    with pytest.raises(GpuflowError, match='GF929 step "c" needs b'):
+        run(here / "toy.yaml", only="c")
+
+
+def test_until_a_step(here: Path) -> None:
+    result = run_steps(CHAIN + "exit: {bye: {command: ['false']}}\n", until="b")
+    assert result.state == "succeeded" and states(result) == {"a": "succeeded", "b": "succeeded", "c": "not run"}
+
+
+def test_a_changed_source_is_said_and_decided(here: Path) -> None:
+    assert run_steps(CHAIN).state == "failed"
+    Path("ok").touch()
+    file = write(here, CHAIN.replace("test -e ok", "test -e ./ok") + "  d: {command: ['true']}\n")
+    with pytest.raises(GpuflowError, match=r"GF925 .*: c, d") as refused:
+        run(file, resume="")
+    assert "--edited" in str(refused.value)
+    result = run(file, resume="", edited=True)
+    assert result.state == "succeeded" and (count("a"), count("b")) == (1, 1)
+
+    file = write(here, CHAIN.replace("$0 + 1", "$0 + 2"))
+    with pytest.raises(GpuflowError, match=r"GF925 .*b succeeded with the old one") as refused:
+        run(file, again=["c"], edited=True)
+    assert "--again b" in str(refused.value)
+    result = run(file, again=["b"], edited=True)
+    assert outputs(result) == {"a": {"v": 1}, "b": {"v": 3}} and Path("c").read_text().split()[-1] == "3"
+
+
+def test_a_spelling_is_no_change(here: Path) -> None:
+    run_steps(CHAIN)
+    Path("ok").touch()
+    file = write(here, "# a comment\n" + CHAIN)
+    assert run(file, resume="").state == "succeeded"
+
+
+def test_a_run_keeps_its_parameters(here: Path) -> None:
+    text = "params: {p: {type: int, default: 1}}\nsteps:\n"
+    text += "  a: {command: [sh, -c, 'test -e ok && test $0 = 5', {param: p}]}\n"
+    assert run_steps(text, params={"p": 5}).state == "failed"
+    Path("ok").touch()
+    with pytest.raises(GpuflowError, match="GF930"):
+        run(here / "toy.yaml", resume="", params={"p": 6})
+    assert run(here / "toy.yaml", resume="").state == "succeeded"
+
+
+def test_a_torn_line_of_the_journal_says_nothing(here: Path) -> None:
+    run_steps(CHAIN)
+    found = only_run()
+    journal = found.path / "journal.jsonl"
+    torn = journal.read_bytes()
+    last = json.loads(torn.splitlines()[-1])
+    assert last["event"] == "closed"
+    journal.write_bytes(torn[: -len(torn.splitlines()[-1]) // 2])
+    assert only_run().state == "interrupted"
+    Path("ok").touch()
+    assert run(here / "toy.yaml", resume="").state == "succeeded"
+    assert only_run().state == "succeeded" and count("a") == 1
+
+
+def test_whatever_is_cut_off_the_journal_the_run_goes_on(here: Path) -> None:
+    """Each beginning of a journal is one that a machine may have left when it went down."""
+    Path("ok").touch()
+    first = run_steps(CHAIN)
+    whole = (first.folder / "journal.jsonl").read_bytes()
+    ends = [at for at, letter in enumerate(whole) if letter == ord("\n")][:-1]
+    for at in ends[::3]:
+        (first.folder / "journal.jsonl").write_bytes(whole[: at - 5])
+        assert run(here / "toy.yaml", resume=first.run).state == "succeeded"
+    assert outputs(first)["b"] == {"v": 2} and os.listdir(".gpuflow/runs") == [first.run]
