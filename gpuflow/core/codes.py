@@ -437,6 +437,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF940", "A run's folder that is no plain word", "A step that runs on this machine has the paths of its container replaced by folders of the run, also in the middle of scripts, lists and options. In a path with a blank, a colon, a comma or a quote the rest would be read as something else.", "Start the run in a folder whose path has letters, digits, '-', '_' and '.' alone."),
     ("GF941", "No container engine", "--container runs steps in their images, with podman or docker. Neither is installed, or none of them answers.", "Install podman, or start docker's daemon; without --container the steps run in the current environment."),
     ("GF942", "An image that is not on this machine", "A run pulls no images: what a step runs in is what is on this machine already.", "Pull or build the images that the message names."),
+    ("GF943", "A GPU that containers cannot get", "podman gives GPUs to containers by the Container Device Interface: a file that NVIDIA's container toolkit writes describes each of them. No file describes this one.", "Install nvidia-container-toolkit and run: sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"),
     ("GF999", "A bug in gpuflow", "Something happened that gpuflow does not expect.", "Run again with GPUFLOW_TRACEBACK=1 and report what it prints."),
 )  # fmt: skip
 
