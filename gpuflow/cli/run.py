@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--pretend-gpus", action="store_true", help=help)
     help = "put the folder of a Python first in PATH of a step: train=.venv/bin/python; may be repeated"
     add("--env-for", action="append", default=[], metavar="STEP=PYTHON", help=help)
+    add("--container", action="store_true", help="run each step in its image, through podman or docker")
     add("--approve", action="append", default=[], metavar="STEP", help="a step that asks is approved; may be repeated")
     help = "what a step that asks does: ask at the terminal, and fail where there is none; fail; or wait for an answer"
     add("--approvals", choices=("ask", "fail", "wait"), default="ask", help=f"{help}. Default: ask")
@@ -92,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
         env_for=_pythons(args.env_for),
         notify=args.notify,
         allow_lossy=args.allow_lossy,
+        container=args.container,
     )
     if args.format == "json":
         show_json(result.document())

@@ -12,19 +12,21 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gpuflow.runtime
 from gpuflow.kubernetes.expansion import escape
+from gpuflow.local.containers import ENGINE_FAILED, SUPERVISOR, ContainerEngine, container_name
 from gpuflow.local.machine import Share
 from gpuflow.local.paths import PathMap
 from gpuflow.local.record import FAILED, INTERRUPTED, SUCCEEDED, RunFolder
 from gpuflow.local.values import Values, unescaped
 from gpuflow.plan import PlannedStep
-from gpuflow.pod.build import command_of, environment
+from gpuflow.pod.build import command_of, environment, rewritten
 from gpuflow.pod.supervision import DEFAULT_GRACE, Engine, longest_wait, supervised_command, supervisor_grace
 from gpuflow.pod.volumes import Volumes
 from gpuflow.runtime.base import container, outcomes, termination_message
@@ -36,17 +38,19 @@ from gpuflow.spec.text import ItemRef, ParamRef, Ref
 MARK = "GPUFLOW_LOCAL"
 """The variable by which the processes of a run are found again: the run's folder, and the attempt in it."""
 _START = "import sys; sys.path += {path!r}; from gpuflow.runtime.supervise.main import main; sys.exit(main())"
+_TAIL = 8192
 KILL_MARGIN = 10.0
 """How much longer than its grace a supervisor may take before it is killed."""
 _OWN_FAULTS = (outcomes.OUT_OF_MEMORY, outcomes.TIMED_OUT, outcomes.DISK_LIMIT)
 """What a step's own lists of exit codes say nothing about."""
 
 
-def local_site(site: Site, run: RunFolder) -> Site:
+def local_site(site: Site, run: RunFolder, containers: Containers | None = None) -> Site:
     """The site of this machine: names and defaults as the site has them, every place a folder of the run."""
     runtime = site.runtime.model_copy(
         update={
-            "delivery": "image",
+            "delivery": "image" if containers is None else "config-map",
+            "mount": SUPERVISOR,
             "state": str(run.path / "state"),
             "artifacts": str(run.path / "artifacts"),
             "buckets": {},
@@ -70,6 +74,8 @@ class MappedValues(Values):
     """The spelling of a run whose paths of the container are folders of the run."""
 
     paths: PathMap | None = None
+    mounted: PathMap
+    """The same paths, of a container."""
     own: frozenset[str] = frozenset()
     """Places of the run itself, which stay as they are."""
 
@@ -94,6 +100,21 @@ class Program:
     outputs: Path
     """Where its outputs are."""
     grace: float
+    end: Callable[[], object] | None = None
+    """Ends what a kill of its processes may leave: its container."""
+
+
+@dataclass(frozen=True)
+class Containers:
+    """How steps run in their images."""
+
+    engine: ContainerEngine
+    supervisor: Mapping[str, Path]
+    """Where the supervisor is mounted, and from where."""
+
+    def end(self, run: RunFolder, key: str, attempt: int, grace: int = 0) -> bool:
+        """End the container of an attempt; whether it was running."""
+        return self.engine.end(container_name(run.id, key, attempt), grace)
 
 
 @dataclass(frozen=True)
@@ -105,32 +126,46 @@ class Place:
     cwd: Path
     environ: Mapping[str, str]
     python: str | None = None
+    containers: Containers | None = None
 
 
 def program_of(planned: PlannedStep, values: MappedValues, place: Place, share: Share) -> Program:
     """The program of one attempt. `values` has the number of the attempt."""
     run, step, grace = place.run, planned.step, supervisor_grace(planned.step)
     folder, outputs = run.attempt(place.key, values.attempt), run.files(place.key) / "outputs"
-    engine = Engine(outputs_dir=escape(str(outputs), glued=True))
+    engine = Engine() if place.containers else Engine(outputs_dir=escape(str(outputs), glued=True))
+    inside = place.containers
     runtime = planned.site.runtime
     values.own = frozenset(filter(None, (runtime.state, runtime.artifacts, str(run.path / "checkpoints"))))
     command = command_of(step, values)
     words, _ = supervised_command(planned, values, engine, Volumes(), command, 0)
     words = [unescaped(word) for word in words]
-    end = words.index("--")
-    options = [word for word in words[1:end] if not word.startswith(("--step=", "--run-id="))]
+    end, head = words.index("--"), next(at for at, word in enumerate(words) if word.startswith("--"))
+    options = [word for word in words[head:end] if not word.startswith(("--step=", "--run-id="))]
     options.append(f"--step={place.key}")
     if step.checkpoint is None and not any(word.startswith("--state=") for word in options):
         options.append(f"--state={runtime.state}")
     options.append(f"--termination-log={folder / 'end'}")
-    return Program(
-        [*supervisor_words(), *options, *words[end:]],
-        _environment(planned, values, place, share),
-        _working_folder(step.working_dir, values, place),
-        folder,
-        outputs,
-        float(DEFAULT_GRACE if grace is None else grace.seconds),
+    seconds = float(DEFAULT_GRACE if grace is None else grace.seconds)
+    environ = _environment(planned, values, place, share)
+    if inside is None:
+        cwd = _working_folder(step.working_dir, values, place)
+        return Program([*supervisor_words(), *options, *words[end:]], environ, cwd, folder, outputs, seconds)
+    name, paths = container_name(run.id, place.key, values.attempt), values.mounted
+    words = inside.engine.words(
+        rewritten(step.image or "", planned.site),
+        [*words[:head], *options, *words[end:]],
+        environ,
+        {**paths.mounts, **inside.supervisor, str(run.path): run.path},
+        share,
+        name,
+        step=step,
+        read_only=paths.read_only,
+        grace=round(seconds + KILL_MARGIN),
     )
+    environ = inside.engine.client_environment(environ, share)
+    ending = partial(inside.end, run, place.key, values.attempt)
+    return Program(words, environ, place.cwd, folder, outputs, seconds, ending)
 
 
 def supervisor_words() -> list[str]:
@@ -142,14 +177,17 @@ def supervisor_words() -> list[str]:
 
 
 def _environment(planned: PlannedStep, values: MappedValues, place: Place, share: Share) -> dict[str, str]:
-    """The user's variables, the step's, those of its GPUs, and the mark."""
+    """The user's variables, the step's, those of its GPUs, and the mark; in a container the step's alone."""
     environ = {name: text for name, text in place.environ.items() if not name.startswith("GPUFLOW_")}
+    if place.containers is not None:
+        environ = {name: environ[name] for name in planned.step.env if name in environ}
     if place.python is not None:
         environ["PATH"] = os.pathsep.join((str(Path(place.python).absolute().parent), environ.get("PATH", os.defpath)))
     for entry in environment(planned.step.env, values):
         if "value" in entry:  # what a Secret holds is in the user's variables already
             environ[entry["name"]] = unescaped(entry["value"])
-    environ.update(share.environment())
+    if place.containers is None:
+        environ.update(share.environment())
     environ[MARK] = f"{place.run.path}/{place.key}/{values.attempt}"
     return environ
 
@@ -185,6 +223,8 @@ class Running:
         kill_all(self.program.environ[MARK])
         if self.process.poll() is None:
             self.process.kill()
+        if self.program.end is not None:
+            self.program.end()
 
 
 def start(program: Program) -> Running:
@@ -220,7 +260,11 @@ class End:
 
 def end_of(planned: PlannedStep, program: Program, code: int) -> End:
     """What the exit code of the supervisor and its last words say."""
-    return end_in(planned, program.folder, program.outputs, code)
+    end = end_in(planned, program.folder, program.outputs, code)
+    if program.end is not None and code == ENGINE_FAILED and not end.outcome:
+        why = f"its container could not be started: {' '.join(last_lines(program.folder / 'log', 2))}"
+        return replace(end, code=outcomes.EXIT_RUNTIME, because=why)
+    return end
 
 
 def end_in(planned: PlannedStep, folder: Path, outputs: Path, code: int) -> End:
@@ -294,6 +338,17 @@ def _may_fail(retry: Retry, end: End) -> bool:
 def wait_before(planned: PlannedStep, spent: Spent) -> float:
     """The seconds before the next attempt."""
     return float(longest_wait(planned.step.retry, _total(spent))) if planned.step.retry is not None else 0.0
+
+
+def last_lines(log: Path, most: int = 10) -> list[str]:
+    """The end of what a program wrote; what its supervisor wrote is said otherwise."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL))
+            text = file.read(_TAIL).decode("utf-8", "replace")
+    except OSError:
+        return []
+    return [each for each in text.splitlines() if not each.startswith("gpuflow-run: ")][-most:]
 
 
 def processes_of(mark: str) -> container.Processes:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from gpuflow.core.printable import line
-from gpuflow.local.attempt import End
+from gpuflow.local.attempt import End, last_lines
 from gpuflow.local.record import FAILED, INTERRUPTED, NOT_RUN, SKIPPED, SUCCEEDED
 from gpuflow.local.walk import Node, item_text
 from gpuflow.runtime.base.units import format_seconds
 from gpuflow.spec.params import text_of
 
-LAST_LINES = 10
-_TAIL = 8192
 _MOST = 60
 Style = Callable[[str, str], str]
 """Paints a text: the text, and the name of a color."""
@@ -94,14 +91,3 @@ def outputs_text(outputs: Mapping[str, str]) -> str:
         shown = text_of(text)
         words.append(f"{name}={shown if len(shown) <= _MOST else shown[:_MOST] + '…'}")
     return f": {', '.join(words)}" if words else ""
-
-
-def last_lines(log: Path, most: int = LAST_LINES) -> list[str]:
-    """The end of what a program wrote; what its supervisor wrote is said otherwise."""
-    try:
-        with open(log, "rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _TAIL))
-            text = file.read(_TAIL).decode("utf-8", "replace")
-    except OSError:
-        return []
-    return [each for each in text.splitlines() if not each.startswith("gpuflow-run: ")][-most:]

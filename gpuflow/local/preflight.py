@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuflow.core.errors import Finding, GpuflowError, did_you_mean, join_names
+from gpuflow.local.attempt import Containers
 from gpuflow.local.machine import Room, wanted_of
 from gpuflow.local.paths import PathMap, paths_of
 from gpuflow.local.record import RunFolder
@@ -39,6 +40,7 @@ class Setting:
     allow_lossy: bool = False
     folder: Path = Path(".gpuflow")
     """Where runs are kept."""
+    containers: Containers | None = None
 
     def paths(self, planned: PlannedStep) -> PathMap:
         """Where the paths of a step would be."""
@@ -54,7 +56,8 @@ def refusals(steps: list[PlannedStep], plan: Plan, room: Room, setting: Setting)
             found += _constructs(planned, setting)
             found += _secrets(planned, setting)
             try:
-                found += _programs(planned, setting, setting.paths(planned))
+                if setting.containers is None:
+                    found += _programs(planned, setting, setting.paths(planned))
             except GpuflowError as refusal:  # a folder whose name no path can have
                 found += refusal.findings
     return found
@@ -158,7 +161,7 @@ def remarks(steps: list[PlannedStep], room: Room, run: RunFolder, setting: Setti
     """What is done otherwise here than on a cluster, a sentence each."""
     found: list[str] = []
     containers = [planned for planned in steps if planned.step.runs_container]
-    if any(planned.step.image for planned in containers):
+    if setting.containers is None and any(planned.step.image for planned in containers):
         found.append("images are not used: commands run in this environment")
     stores = sorted({str(each) for planned in containers for each in _places(planned)})
     if stores:
@@ -176,6 +179,7 @@ def remarks(steps: list[PlannedStep], room: Room, run: RunFolder, setting: Setti
     for planned in containers:
         paths = paths_of(planned, run.files(planned.name), run.shared)
         told = [*room.remarks(wanted_of(planned.step)), *paths.sentences()]
+        told += setting.containers.engine.remarks(planned.step) if setting.containers is not None else ()
         own = (each for each in told if not each.startswith(f"{OUTPUTS} is "))  # nobody wrote that path
         found += (f"{planned.name}: {each}".replace(f"{run.path}/", "") for each in own)
     return found

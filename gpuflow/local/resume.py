@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpuflow.core.errors import Where, did_you_mean, fail, join_names
 from gpuflow.local import attempt as attempts
+from gpuflow.local.attempt import Containers
 from gpuflow.local.record import (
     COMMAND,
     INTERRUPTED,
@@ -122,7 +123,7 @@ def accept_source(run: RunFolder, pipeline: Pipeline, site: Site, again: set[str
     return changed
 
 
-def end_leftovers(run: RunFolder, plan: Plan, say: Callable[[str], None]) -> None:
+def end_leftovers(run: RunFolder, plan: Plan, containers: Containers | None, say: Callable[[str], None]) -> None:
     """What an earlier process of this run left running is ended as an interruption; an attempt that has ended meanwhile
     counts as it ended."""
     mark = str(run.path)
@@ -132,6 +133,8 @@ def end_leftovers(run: RunFolder, plan: Plan, say: Callable[[str], None]) -> Non
     for key, step in list(run.steps.items()):
         if step.state != RUNNING:
             continue
+        if containers is not None:
+            containers.end(run, key, step.attempts, DEFAULT_GRACE)
         folder = run.attempt(key, step.attempts)
         planned = plan.by_name.get(plan_name(key))
         end = attempts.End(INTERRUPTED, 75, "its run was killed")

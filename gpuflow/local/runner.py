@@ -14,8 +14,9 @@ from pydantic_core import PydanticCustomError
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.local.alerts import send_alerts
 from gpuflow.local.approvals import Approvals
-from gpuflow.local.attempt import Place, local_site
+from gpuflow.local.attempt import Containers, Place, local_site
 from gpuflow.local.console import Console
+from gpuflow.local.containers import find_engine, write_supervisor
 from gpuflow.local.events import Events
 from gpuflow.local.machine import Room, this_machine
 from gpuflow.local.preflight import CannotRunHere, Setting, refusals, remarks
@@ -34,6 +35,7 @@ from gpuflow.local.resume import (
 from gpuflow.local.values import typed_value
 from gpuflow.local.walk import Node, Walk
 from gpuflow.plan import Plan, PlannedStep, plan_of
+from gpuflow.pod.build import rewritten
 from gpuflow.runtime.base.outcomes import EXIT_INTERRUPTED
 from gpuflow.site import Site
 from gpuflow.spec.canonical import digest, to_yaml
@@ -121,6 +123,7 @@ class Options:
     env_for: Mapping[str, str] = field(default_factory=dict)
     notify: bool = False
     allow_lossy: bool = False
+    container: bool = False
 
 
 def run(
@@ -133,8 +136,8 @@ def run(
     """Run a pipeline on this machine: its steps as processes here, its state in a folder.
 
     `params` are values of its parameters. `options`: folder, site, resume, until, only, again, edited, jobs,
-    pretend_gpus, approve, approvals, env_for, notify, allow_lossy, as `gpuflow run` has them. Raises `GpuflowError`
-    for what is wrong before anything starts; how the run ended is the result.
+    pretend_gpus, approve, approvals, env_for, notify, allow_lossy, container, as `gpuflow run` has them. Raises
+    `GpuflowError` for what is wrong before anything starts; how the run ended is the result.
     """
     known = Options.__dataclass_fields__
     for name in options:
@@ -156,6 +159,7 @@ class _Session:
         self.options, self.console, self.pipeline, self.params = options, console, pipeline, params
         self.folder = Path(options.folder).absolute()
         self.site = options.site if isinstance(options.site, Site) else Site.load(str(options.site))
+        self.containers: Containers | None = None
         self.room = Room(this_machine(), options.jobs, options.pretend_gpus)
         self.again = set(top_level(pipeline, options.again, "--again"))
         for name, option in ((options.until, "--until"), (options.only, "--only")):
@@ -166,9 +170,12 @@ class _Session:
             raise fail("GF903", f"approvals={options.approvals!r} is not ask, fail or wait", where=COMMAND)
 
     def run(self) -> Run:
-        plan = plan_of(self.pipeline, self.site)
-        setting = Setting(os.environ, Path.cwd(), self.options.env_for, self.options.allow_lossy, self.folder)
+        plan, options = plan_of(self.pipeline, self.site), self.options
         steps = self._steps(plan)
+        self.containers = self._containers(steps) if options.container else None
+        setting = Setting(
+            os.environ, Path.cwd(), options.env_for, options.allow_lossy, self.folder, containers=self.containers
+        )
         if found := refusals(steps, plan, self.room, setting):
             raise CannotRunHere(found)
         run = self._open(plan)
@@ -176,6 +183,14 @@ class _Session:
             return self._run(run, setting, steps)
         finally:
             run.close()
+
+    def _containers(self, steps: list[PlannedStep]) -> Containers:
+        """The engine for steps in their images, once it has all of them."""
+        engine = find_engine()
+        images = [each.step.image for each in steps if each.step.image is not None and each.step.runs_container]
+        engine.require_images(rewritten(image, self.site) for image in images)
+        engine.require_gpus(self.room.machine.gpus if any(each.step.gpu or each.step.mig for each in steps) else ())
+        return Containers(engine, write_supervisor(self.folder / "supervisor"))
 
     def _steps(self, plan: Plan) -> list[PlannedStep]:
         """The steps that may run."""
@@ -207,7 +222,7 @@ class _Session:
             run.read()
             if changed:
                 self.console.say(f"the source has changed: {', '.join(changed)}")
-            end_leftovers(run, plan, self.console.say)
+            end_leftovers(run, plan, self.containers, self.console.say)
             if again or run.state in (FAILED, SUCCEEDED):
                 run.write("again", steps=sorted({*again, *self.pipeline.exit}))
         except BaseException:
@@ -257,9 +272,9 @@ class _Session:
     # -- the run itself
 
     def _run(self, run: RunFolder, setting: Setting, steps: list[PlannedStep]) -> Run:
-        plan = plan_of(self.pipeline, local_site(self.site, run))
+        plan = plan_of(self.pipeline, local_site(self.site, run, self.containers))
         events, console = Events(), self.console
-        place = Place(run, "", Path(run.facts().cwd), setting.environ)
+        place = Place(run, "", Path(run.facts().cwd), setting.environ, containers=self.containers)
         walk = Walk(plan, run, self.room, events, place, console.tell, self._wanted(plan))
         walk.pythons = setting.pythons
         approvals = Approvals(walk, events, console.say, self.options.approvals, self.options.approve)

@@ -430,8 +430,9 @@ class Walk:
         node, known = copy.node, self.run.step(copy.key)
         planned = attempts.local_step(node.planned, self.run)
         values = MappedValues(node.branch.scope, copy.item, known.attempts + 1)
-        values.paths = paths_of(planned, self.run.files(copy.key), self.run.shared)
-        values.paths.make()
+        values.mounted = paths_of(planned, self.run.files(copy.key), self.run.shared)
+        values.mounted.make()
+        values.paths = None if self.place.containers is not None else values.mounted
         place = replace(self.place, key=copy.key, python=self.pythons.get(node.planned.name))
         program = attempts.program_of(planned, values, place, share)
         again = [f"--run-id={self.run.id}" + (f".{known.generation}" if known.generation else "")]
@@ -459,7 +460,7 @@ class Walk:
         running, node = copy.running, copy.node
         assert running is not None and copy.share is not None
         if code < 0:  # what the supervisor would have ended, had it not been killed
-            attempts.kill_all(running.program.environ[attempts.MARK])
+            running.kill()
         end = attempts.end_of(node.planned, running.program, code)
         self.room.give_back(copy.share)
         copy.running = copy.share = None
