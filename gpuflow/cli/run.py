@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
@@ -72,8 +73,10 @@ def run(args: argparse.Namespace) -> int:
     out = sys.stderr if args.format == "json" else sys.stdout
 
     def write(text: str) -> None:
-        out.write((colored_lines(text) if "\x1b" in text else lines(text)) + "\n")
-        out.flush()
+        # The run goes on where nobody reads any more: `gpuflow run … | head`, or a terminal that is gone.
+        with contextlib.suppress(OSError, ValueError):
+            out.write((colored_lines(text) if "\x1b" in text else lines(text)) + "\n")
+            out.flush()
 
     result = run_pipeline(
         pipeline,

@@ -73,8 +73,9 @@ class Console:
     def tree(self, nodes: Iterable[Node]) -> None:
         """Every step with its state, those of sub-pipelines below the step that they are in."""
         for node in nodes:
-            mark = _MARKS.get(node.state, ".")
-            state = node.state if node.state in _MARKS else INTERRUPTED if node.attempts else "not begun"
+            begun = INTERRUPTED if node.attempts or node.inside else "not begun"
+            state = node.state if node.state in _MARKS else begun
+            mark = _MARKS.get(state, ".")
             text = f"{'  ' * node.key.count('.')}{mark} {node.key}  {state}"
             if node.planned.step.for_each and node.results:
                 good = sum(1 for each, _ in node.results.values() if each == SUCCEEDED)

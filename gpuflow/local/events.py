@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from subprocess import Popen
 from typing import Any
 
-STOPS = (signal.SIGINT, signal.SIGTERM)
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK = 0.1
 """How often programs are looked at where the kernel has no pidfd."""
 
@@ -79,7 +79,7 @@ class Events:
 
     @contextlib.contextmanager
     def stop_signals(self) -> Iterator[None]:
-        """Take SIGINT and SIGTERM as events, where this is the thread that gets them."""
+        """Take Ctrl-C, SIGTERM and the loss of the terminal as events, where this is the thread that gets them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -95,7 +95,8 @@ class Events:
             self.signals.append(number)
 
         self._selector.register(source, selectors.EVENT_READ, drain)
-        before = {number: signal.signal(number, note) for number in STOPS}
+        wanted = [number for number in STOPS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, note) for number in wanted}
         woken = signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
         try:
             yield

@@ -278,17 +278,21 @@ class _Session:
         walk = Walk(plan, run, self.room, events, place, console.tell, self._wanted(plan))
         walk.pythons = setting.pythons
         approvals = Approvals(walk, events, console.say, self.options.approvals, self.options.approve)
-        run.write("opened", pid=os.getpid(), resumed=bool(run.begun))
         console.say(f"run {run.id} of {self.pipeline.name} in {run.path}", "bold")
-        for sentence in (*self.room.machine.told, *remarks(steps, self.room, run, setting)):
+        for sentence in (*self.room.machine.told, *([] if run.begun else remarks(steps, self.room, run, setting))):
             console.say(sentence, "dim")
-        with events.stop_signals():
-            walk.start()
-            walk.advance()
-            while not walk.is_over:
-                events.wait()
-                self._take_signals(walk, events)
+        run.write("opened", pid=os.getpid(), resumed=bool(run.begun))
+        try:
+            with events.stop_signals():
+                walk.start()
                 walk.advance()
+                while not walk.is_over:
+                    events.wait()
+                    self._take_signals(walk, events)
+                    walk.advance()
+        except BaseException:
+            walk.stop()  # whatever went wrong here, programs save and end, and the run can be resumed
+            raise
         approvals.close()
         events.close()
         result = result_of(walk)

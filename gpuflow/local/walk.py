@@ -397,7 +397,12 @@ class Walk:
         if any(each.parallel is not None and each.running >= each.parallel for each in node.branch.around):
             return False
         wanted = self._wanted(copy)
-        share = self.room.take(wanted)
+        try:
+            share = self.room.take(wanted)
+        except ValueError as never:  # with the memory that it has grown to
+            node.open += 1 if is_first else 0
+            self._over(copy, FAILED, because=str(never))
+            return True
         if share is None:
             if wanted.gpus and not node.has_told_waiting:
                 node.has_told_waiting = True

@@ -41,6 +41,7 @@ PAGES = {
     "docs/guides/platform.md": Page(("core",)),
     "docs/guides/pods.md": Page(("core",)),
     "docs/guides/quota.md": Page(("core",), folder="docs/examples/quota"),
+    "docs/guides/run-locally.md": Page(("core",)),
     "docs/guides/spot-and-checkpoints.md": Page(("core",)),
     "docs/guides/why.md": Page(("core",), folder="docs/examples/why"),
     "docs/reference/airflow.md": Page(("airflow",)),
