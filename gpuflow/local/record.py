@@ -4,7 +4,7 @@
 |---|---|
 | `run.json` | the pipeline's name and digest, its source, the values of its parameters, the folder it runs in |
 | `pipeline.yaml` | the pipeline as it was run, in its canonical form |
-| `journal.jsonl` | what happened, one JSON object per line; lines are only added, and written through to the disk |
+| `journal.jsonl` | what happened, one JSON object per line; lines are only added, and what counts is written through |
 | `lock` | held by the one process that runs the run |
 | `steps/<step>/<attempt>/` | `log`, `outputs/`, and `end`, the last words of the supervisor |
 | `state/`, `checkpoints/`, `artifacts/`, `shared/` | the supervisor's records, and what stands for buckets and claims |
@@ -166,7 +166,8 @@ class RunFolder:
                     line = b"\n" + line
             while line:
                 line = line[os.write(self._journal, line) :]
-            os.fdatasync(self._journal)
+            if event not in _TOLD_AGAIN and fields.get("state") not in (SKIPPED, NOT_RUN):
+                os.fdatasync(self._journal)
         except OSError as fault:
             raise cannot_write(path, fault) from None
         self._count(entry)
@@ -234,6 +235,11 @@ def _answered(step: StepRecord, entry: Mapping[str, Any]) -> None:
 _EVENTS = {"started": _started, "ended": _ended, "settled": _ended, "answered": _answered}
 """What each event of a step says: an attempt began, an attempt ended, a step without a program of its own ended, a
 question was answered."""
+
+
+_TOLD_AGAIN = ("started",)
+"""What is lost with the machine without harm, and so reaches the disk with the next event: a program that began has
+ended with the machine, and who is skipped is found out again."""
 
 
 def now() -> str:
