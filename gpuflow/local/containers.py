@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuflow.core.errors import EnvironmentFailure, Finding, Where
-from gpuflow.local.gpus import CUDA, PATIENCE, Answer, Gpu, ask
-from gpuflow.local.machine import NVIDIA, Share
+from gpuflow.local.gpus import CUDA, NVIDIA, PATIENCE, Answer, Gpu, ask
+from gpuflow.local.machine import Share
 from gpuflow.pod.gang import SHM
 from gpuflow.runtime import bundle
 from gpuflow.spec.container import Security
@@ -35,6 +35,7 @@ CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 _OF_THE_CLIENT = frozenset({
     *("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME"),
     *("DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "CONTAINER_HOST", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF"),
+    *("STORAGE_DRIVER", "STORAGE_OPTS", "DBUS_SESSION_BUS_ADDRESS"),
 })  # fmt: skip
 """Variables that the client itself reads. A step's own values of them are no secrets, and stand in its words."""
 _INFO = {

@@ -16,13 +16,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from gpuflow.catalog import LabelTooLong, models_with_product, product_label
 from gpuflow.catalog import model as find_model
-from gpuflow.catalog import models_with_product, product_label
 from gpuflow.quantity import Quantity
 
 PATIENCE = 10.0
 """Seconds that a program which is asked for something has."""
-CUDA = "CUDA_VISIBLE_DEVICES"
+SMI_PATIENCE = 30.0
+"""Seconds that nvidia-smi has: where no daemon keeps the driver awake, it wakes each GPU first."""
+CUDA, NVIDIA = "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def gpus_here(told: list[str]) -> tuple[Gpu, ...]:
     slices = _slices(told) if any(row[4] == "Enabled" for row in rows) else {}
     using = _programs(told) if rows else {}
     for index, uuid, name, memory, mig in rows:
-        product = product_label(name)
+        product = _product(name)
         models = tuple(known.id for known in models_with_product(product))
         size = Quantity(f"{memory}Mi") if memory.isdigit() else None
         if mig != "Enabled":
@@ -123,10 +125,17 @@ def gpus_here(told: list[str]) -> tuple[Gpu, ...]:
     return tuple(found)
 
 
+def _product(name: str) -> str:
+    try:
+        return product_label(name)
+    except LabelTooLong:  # of no model in the catalog
+        return "-".join(name.split())
+
+
 def _rows(query: str, columns: int, told: list[str]) -> list[list[str]]:
-    answer = ask((_SMI, query, "--format=csv,noheader,nounits"))
+    answer = ask((_SMI, query, "--format=csv,noheader,nounits"), SMI_PATIENCE)
     if answer is None:
-        told.append(f"{_SMI} did not answer within {PATIENCE:g} s, so no GPU is given out")
+        told.append(f"{_SMI} did not answer within {SMI_PATIENCE:g} s, so no GPU is given out")
         return []
     rows = [[part.strip() for part in line.split(",")] for line in answer.text.splitlines() if line.strip()]
     if answer.code or any(len(row) != columns or not row[0].isdigit() for row in rows):
@@ -137,7 +146,7 @@ def _rows(query: str, columns: int, told: list[str]) -> list[list[str]]:
 
 def _slices(told: list[str]) -> dict[str, list[tuple[str, str]]]:
     """Profile and UUID of the MIG slices of each GPU."""
-    answer = ask((_SMI, "-L"))
+    answer = ask((_SMI, "-L"), SMI_PATIENCE)
     if answer is None or answer.code:
         told.append(
             f"{_SMI} -L {'did not answer' if answer is None else f'says {answer.reason[:200]!r}'}: no MIG slices"
@@ -155,7 +164,8 @@ def _slices(told: list[str]) -> dict[str, list[tuple[str, str]]]:
 
 def _programs(told: list[str]) -> dict[str, tuple[str, ...]]:
     """The programs that compute on each GPU now."""
-    answer = ask((_SMI, "--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader,nounits"))
+    words = (_SMI, "--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader,nounits")
+    answer = ask(words, SMI_PATIENCE)
     if answer is None or answer.code:
         told.append(f"{_SMI} does not say which programs use the GPUs now")
         return {}

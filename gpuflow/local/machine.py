@@ -19,20 +19,16 @@ from pathlib import Path, PurePosixPath
 from gpuflow.catalog import FormName, parse_profile
 from gpuflow.catalog import model as find_model
 from gpuflow.core.errors import join_names
-from gpuflow.local.gpus import CUDA, Gpu, ask, gpus_here, visible
+from gpuflow.local.gpus import CUDA, NVIDIA, Gpu, ask, gpus_here, visible
 from gpuflow.quantity import NANO, Format, Quantity
 from gpuflow.runtime.base.container import available_memory
 from gpuflow.spec.step import Step
 
-SHARES = 4
-"""Shares of one GPU at the same time."""
-STEPS_PER_CPU = 4
-"""Steps at the same time for each CPU, where nobody says how many: those that ask for little."""
-ONE_CPU = Quantity("1")
-"""What a step takes that does not say."""
-NVIDIA = "NVIDIA_VISIBLE_DEVICES"
-_NO_LIMIT = 1 << 60
-"""cgroup v1 has a number of this size where there is no limit."""
+SHARES = 4  # of one GPU at the same time
+STEPS_PER_CPU = 4  # at the same time, where nobody says how many: of those that ask for little
+ONE_CPU = Quantity("1")  # what a step takes that does not say
+GROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_NO_LIMIT = 1 << 60  # cgroup v1 has a number of this size where there is no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +51,7 @@ def this_machine(environment: Mapping[str, str] | None = None) -> Machine:
     told += (f"GPU {gpu.index} ({gpu.uuid}) is in use by {join_names(gpu.users)}" for gpu in gpus if gpu.users)
     memory, free = _memory(), available_memory()
     if free is not None and free * 2 < memory.value:
-        told.append(
-            f"of {_gibibytes(memory)} of memory {free / 2**30:.1f}Gi are free now; parts of all of it are given out"
-        )
+        told.append(f"only {free / 2**30:.1f}Gi of memory are free now, and {_gibibytes(memory)} are given out in all")
     return Machine(_cpu(), memory, gpus, tuple(told))
 
 
@@ -78,16 +72,11 @@ def _memory() -> Quantity:
     return min((Quantity.from_units(total, Format.BINARY_SI), *memory_limits()))
 
 
-GROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-
-
 def cpu_limits(groups: Path = GROUPS, own: Path = OWN_GROUPS) -> Iterator[Quantity]:
     """The CPUs that each cgroup around this process lets it have, where it has a limit."""
     for folder in _group_folders("cpu", groups, own):
-        words = _words(folder / "cpu.max") or [
-            *_words(folder / "cpu.cfs_quota_us"),
-            *_words(folder / "cpu.cfs_period_us"),
-        ]
+        files = ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")  # of v2, and of v1
+        words = [word for name in files for word in _words(folder / name)]
         if len(words) == 2 and all(word.isdigit() and int(word) > 0 for word in words):  # not "max", not -1
             yield Quantity.from_nano(int(words[0]) * NANO // int(words[1])).rounded_to_milli()
 
@@ -108,11 +97,8 @@ def _group_folders(controller: str, groups: Path, own: Path) -> Iterator[Path]:
         if controllers and controller not in controllers.split(","):
             continue
         top = groups / controller if controllers else groups
-        inside = PurePosixPath(path.lstrip("/"))
-        if ".." not in inside.parts:
-            yield from (top / each for each in (inside, *inside.parents))
-        else:
-            yield top
+        inside = PurePosixPath("" if ".." in path else path.lstrip("/"))
+        yield from (top / each for each in (inside, *inside.parents))
 
 
 def _words(file: Path) -> list[str]:
@@ -147,9 +133,8 @@ class Wanted:
         if self.gpu_memory is not None:
             return f"{self.form or ''} GPU with {self.gpu_memory}".lstrip()
         names = (self.model,) if self.model else self.any_of or ("GPU of any model",)
-        return ("a share of " if self.shared else "") + " or ".join(
-            f"{each} {self.form or ''}".strip() for each in names
-        )
+        kinds = " or ".join(f"{each} {self.form or ''}".strip() for each in names)
+        return f"a share of {kinds}" if self.shared else kinds
 
     def fits(self, gpu: Gpu) -> bool:
         """Whether a GPU is one that is asked for."""
@@ -157,31 +142,34 @@ class Wanted:
             return False
         named = (self.model,) if self.model is not None else self.any_of
         known = [each for each in gpu.models if not named or each in named]
-        if self.form is not None:
-            return any(gpu.product in find_model(each).products_in(self.form) for each in known)
-        return bool(known) or not named
+        if self.form is None:
+            return bool(known) or not named
+        return any(gpu.product in find_model(each).products_in(self.form) for each in known)
 
 
 def wanted_of(step: Step) -> Wanted:
     """What a step asks for; of a gang what each of its workers asks for."""
-    cpu, memory = (
-        Quantity.zero if each is None else each.request or each.limit or Quantity.zero
-        for each in (step.cpu, step.memory)
-    )
+    zero, amounts = Quantity.zero, (step.cpu, step.memory)
+    cpu, memory = (zero if each is None else each.request or each.limit or zero for each in amounts)
     others = [f"{name} {count}" for name, count in (step.kubernetes.resources if step.kubernetes else {}).items()]
     others += ["ResourceClaim of a cluster"] if step.device_claim is not None else []
     plain = Wanted(cpu, memory, others=tuple(others))
     gpu, mig, share = step.gpu, step.mig, step.shared_gpu
     if gpu is not None:
         ids = tuple(find_model(name).id for name in gpu.any_of or ())
-        return replace(plain, gpus=gpu.count, model=_id(gpu.model), any_of=ids, form=gpu.form, gpu_memory=gpu.memory)
+        return replace(
+            plain,
+            gpus=gpu.count,
+            model=gpu.model and find_model(gpu.model).id,
+            any_of=ids,
+            form=gpu.form,
+            gpu_memory=gpu.memory,
+        )
     if mig is not None:
-        return replace(plain, gpus=mig.count, model=_id(mig.model), mig=str(parse_profile(mig.profile)))
-    return plain if share is None else replace(plain, gpus=share.count, model=_id(share.model), shared=True)
-
-
-def _id(name: str | None) -> str | None:
-    return None if name is None else find_model(name).id
+        return replace(plain, gpus=mig.count, model=find_model(mig.model).id, mig=str(parse_profile(mig.profile)))
+    if share is not None:
+        return replace(plain, gpus=share.count, model=share.model and find_model(share.model).id, shared=True)
+    return plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,12 +252,11 @@ class Room:
 
     def _free_gpus(self, wanted: Wanted, places: int) -> tuple[Gpu, ...] | None:
         """GPUs that nobody has, or has no more than shares of; those that other programs use come last."""
-        count = _cards(wanted)
+        taken, count = self._places, _cards(wanted)
         for group in self._alike(wanted) if count else ([],):
-            free = [gpu for gpu in group if self._places[gpu.uuid] + places <= SHARES]
-            free.sort(key=lambda gpu: (bool(gpu.users), self._places[gpu.uuid], gpu.index))
+            free = [gpu for gpu in group if taken[gpu.uuid] + places <= SHARES]
             if len(free) >= count:
-                return tuple(free[:count])
+                return tuple(sorted(free, key=lambda gpu: (bool(gpu.users), taken[gpu.uuid], gpu.index))[:count])
         return None
 
     def _alike(self, wanted: Wanted) -> list[list[Gpu]]:
@@ -280,8 +267,8 @@ class Room:
             if wanted.fits(gpu):
                 fitting.setdefault(gpu.product, []).append(gpu)
         together = [gpu for group in fitting.values() for gpu in group]
-        groups = [group for group in fitting.values() if len(group) >= _cards(wanted)]
-        return groups or ([together] if together and len(together) >= _cards(wanted) else [])
+        groups = [group for group in (*fitting.values(), together) if len(group) >= _cards(wanted) > 0]
+        return groups[:-1] or groups
 
     def _shortage(self, wanted: Wanted) -> str | None:
         """What is asked for and never there, and what is there instead."""

@@ -224,4 +224,4 @@ def _require_plain(places: _Places) -> None:
         if not _PLAIN.fullmatch(str(here)):
             sign = _PLAIN.sub("", str(here))[:1]
             text = f"{path} of the step would be {str(here)!r}, and {sign!r} in it would be read as the end of a word"
-            raise fail("GF940", text, hint="run in a folder whose path has letters, digits, '-', '_' and '.' alone")
+            raise fail("GF940", text, hint="start the run where the path has letters, digits, '-', '_' and '.' alone")

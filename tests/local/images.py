@@ -14,6 +14,7 @@ from pathlib import Path
 PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
 STDLIB = Path(sysconfig.get_path("stdlib"))
 LEFT_OUT = {"test", "__pycache__", "idlelib", "dist-packages", "site-packages", "ensurepip", "tkinter", "lib2to3"}
+EXTENSIONS_LEFT_OUT = ("_tkinter", "_sqlite3", "_test", "_xx", "nis", "config-")
 TOOLS = ("sh", "sleep", "cat", "mkdir", "mv")
 
 CONTAINERS_CONF = """\
@@ -56,7 +57,9 @@ def image_tar(with_python: bool) -> bytes:
         modules = [
             file
             for file in STDLIB.rglob("*")
-            if file.is_file() and not LEFT_OUT & set(file.relative_to(STDLIB).parts) and "config-" not in str(file)
+            if file.is_file()
+            and not LEFT_OUT & set(file.relative_to(STDLIB).parts)
+            and not any(part.startswith(EXTENSIONS_LEFT_OUT) for part in (file.name, file.parent.name))
         ]
     files = {str(file): file for file in modules} | named
     linked = [*named.values(), *(file for file in modules if file.suffix == ".so")]

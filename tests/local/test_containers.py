@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -13,12 +14,14 @@ from typing import Any
 
 import pytest
 
-from gpuflow import Step
+from gpuflow import Pipeline, Site, Step
 from gpuflow.core.errors import EnvironmentFailure
 from gpuflow.local import containers
 from gpuflow.local.containers import SUPERVISOR, ContainerEngine, container_name, find_engine, write_supervisor
 from gpuflow.local.gpus import Gpu
 from gpuflow.local.machine import Machine, Room, Wanted
+from gpuflow.local.paths import paths_of
+from gpuflow.plan import planned_step
 from gpuflow.quantity import Quantity
 from gpuflow.runtime.bundle import wrap
 from tests.local.images import image_tar, podman_environments
@@ -38,10 +41,17 @@ def podman_variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
     if shutil.which("podman") is None:
         pytest.skip("podman is not installed")
     reason = ""
-    environments = podman_environments(tmp_path_factory.mktemp("podman"))
-    for image, with_python in ((IMAGE, True), (BARE, False)):
-        words = ["podman", "import", "-", image]
-        subprocess.run(words, input=image_tar(with_python), capture_output=True, env={**os.environ, **environments[0]})
+    # Processes of pytest-xdist share one folder, in which the first of them makes the images.
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "podman"
+    folder.mkdir(exist_ok=True)
+    environments = podman_environments(folder)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for image, with_python in ((IMAGE, True), (BARE, False)) if not (folder / "made").exists() else ():
+            words, environment = ["podman", "import", "-", image], {**os.environ, **environments[0]}
+            subprocess.run(words, input=image_tar(with_python), capture_output=True, env=environment)
+        (folder / "made").touch()
     for variables in environments:
         environment = {**os.environ, **variables}
         words = ["podman", "run", "--rm", IMAGE, "python3", "-c", "print('it runs')"]
@@ -65,7 +75,7 @@ class Started:
     def __init__(self, engine: ContainerEngine, folder: Path) -> None:
         self.engine, self.folder = engine, folder
         self.name = container_name(folder.name, "s")
-        self.supervisor = write_supervisor(folder / "supervisor")
+        self.mounts = write_supervisor(folder / "supervisor")
 
     def __call__(
         self, program: str, *, image: str = IMAGE, env: dict[str, str] | None = None, grace: int = 10, **more: Any
@@ -76,7 +86,7 @@ class Started:
         options = {"pipeline": "p", "step": "s", "run-id": "r", "checkpoint-dir": "/data/ckpt", "store": "/state"}
         words = ["sh", "-c", program]
         command = wrap(words, {**options, "grace": f"{grace}s"}, delivery="config-map", mount=SUPERVISOR)
-        mounts = {**self.supervisor, "/data": self.folder / "data", "/state": self.folder / "state"}
+        mounts = {**self.mounts, "/data": self.folder / "data", "/state": self.folder / "state"}
         environment = env or {}
         argv = self.engine.words(image, command, environment, mounts, None, self.name, grace=grace, **more)
         return subprocess.Popen(
@@ -126,6 +136,41 @@ def test_a_step_runs_in_its_image_under_the_mounted_supervisor(started: Started)
 
 
 @pytest.mark.slow
+def test_a_step_finds_its_own_paths_in_its_container(started: Started) -> None:
+    fields = {
+        "image": IMAGE,
+        "command": ["x"],
+        "volumes": {"/claim": {"claim": "c"}, "/claim/scratch": {"empty_dir": "1Gi"}, "/data": {"claim": "data"}},
+        "inputs": {"/in/set": {"claim": "c", "path": "set"}, "/in/none": {"claim": "c", "path": "none"}},
+        "outputs": {
+            "loss": {"type": "float", "path": "/tmp/loss"},
+            "model": {"type": "file", "path": "/res/m", "uri": "/data/m"},
+        },
+        "working_dir": "/tmp",
+    }
+    planned = planned_step(Pipeline("p", steps={"s": fields}), "s", Site.load())
+    paths = paths_of(planned, started.folder / "own", started.folder / "shared")
+    paths.make()
+    (started.folder / "shared/claims/c/set").write_text("given")
+    started.mounts |= paths.mounts
+    running = started(
+        """
+        set -e; cat /in/set >/claim/copy; echo 1 >/claim/scratch/file; echo 2 >/res/m; echo 3 >/tmp/loss
+        (echo x >/in/set) 2>/dev/null || echo refused >/data/in; test ! -e /in/none; pwd >/data/pwd
+        """,
+        step=planned.step,
+        read_only=paths.read_only,
+    )
+    assert running.wait(60) == 0, running.communicate()[1]
+    assert (started.folder / "shared/claims/c/copy").read_text() == "given"
+    assert (started.folder / "own/root/claim/scratch/file").read_text() == "1\n"
+    assert (started.folder / "own/root/res/m").read_text() == "2\n"
+    assert (started.folder / "data/in").read_text() == "refused\n" and (
+        started.folder / "data/pwd"
+    ).read_text() == "/tmp\n"
+
+
+@pytest.mark.slow
 def test_limits_and_read_only_places_hold(started: Started) -> None:
     program = """
         cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes >/data/memory 2>/dev/null
@@ -133,7 +178,7 @@ def test_limits_and_read_only_places_hold(started: Started) -> None:
         (echo x >/file) 2>/dev/null || echo refused >/data/root
     """
     (started.folder / "ro").mkdir()
-    started.supervisor["/ro"] = started.folder / "ro"
+    started.mounts["/ro"] = started.folder / "ro"
     limited = step(memory="256Mi", cpu="500m", security={"read_only_root": True})
     running = started(program, step=limited, read_only={"/ro"})
     assert running.wait(60) == 0, running.communicate()[1]

@@ -1,4 +1,4 @@
-"""What this machine has, and how it is given out to steps.
+"""What this machine has, and how it is given out to steps. Tests gpuflow/local/gpus.py, and gpuflow/local/machine.py.
 
 No GPU is needed: a script that stands for nvidia-smi prints what NVIDIA's documentation shows for its queries.
 """
@@ -135,6 +135,12 @@ def test_limits_of_cgroups(
     assert lowest == (None if memory is None else Quantity(memory))
 
 
+def test_a_name_too_long_for_a_label_is_a_gpu_that_the_catalog_does_not_know(smi) -> None:
+    smi(f"0, GPU-1, NVIDIA {'X' * 80}, [N/A], [N/A]")
+    (found,) = this_machine().gpus
+    assert found.models == () and found.product.startswith("NVIDIA-XXX") and not found.has(Quantity("1Gi"))
+
+
 def test_gpus_are_matched_to_models_and_slices_to_profiles(smi) -> None:
     smi(A100, H200, CUT, GTX)
     found = this_machine().gpus
@@ -189,7 +195,7 @@ def test_a_broken_nvidia_smi_is_told_and_means_no_gpus(smi, script: str, said: s
 
 def test_a_hanging_nvidia_smi_is_not_waited_for(smi, monkeypatch: pytest.MonkeyPatch) -> None:
     smi(script="sleep 300 & trap '' TERM; wait; sleep 300")
-    monkeypatch.setattr("gpuflow.local.gpus.PATIENCE", 0.3)
+    monkeypatch.setattr("gpuflow.local.gpus.SMI_PATIENCE", 0.3)
     assert "did not answer" in this_machine().told[0]
 
 
