@@ -7,12 +7,12 @@ import contextlib
 import sys
 from pathlib import Path
 
+from gpuflow import local
 from gpuflow.cli.inputs import load_pipeline, with_params
 from gpuflow.cli.terminal import paint, show_json
 from gpuflow.core.errors import Where, fail
 from gpuflow.core.printable import colored_lines, lines
 from gpuflow.local import Console
-from gpuflow.local import run as run_pipeline
 from gpuflow.local.record import FOLDER, find
 from gpuflow.local.resume import LATEST
 from gpuflow.site import presets
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
             out.write((colored_lines(text) if "\x1b" in text else lines(text)) + "\n")
             out.flush()
 
-    result = run_pipeline(
+    result = local.run(
         pipeline,
         params={name: param.default for name, param in given.params.items() if param.is_given},
         console=Console(write, lambda text, style: paint(text, style, stream=out)),

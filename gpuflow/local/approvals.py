@@ -26,14 +26,14 @@ class Approvals:
         self._walk, self._events, self._say, self._way, self._approved = walk, events, say, way, set(approved)
         self._typed = b""
         self._reads = False
-        walk.approve, walk.ask = self._known, self._ask
+        walk.approve, walk.ask = self._answer_so_far, self._ask
 
     def close(self) -> None:
         """Listen no more."""
         if self._reads:
             self._events.forget(0)
 
-    def _known(self, copy: Copy) -> bool | None:
+    def _answer_so_far(self, copy: Copy) -> bool | None:
         said = self._walk.run.step(copy.key).answer
         if {copy.key, copy.node.key, copy.node.planned.name} & self._approved:
             return True

@@ -24,7 +24,7 @@ from gpuflow.local.containers import ENGINE_FAILED, SUPERVISOR, ContainerEngine,
 from gpuflow.local.machine import Share
 from gpuflow.local.paths import PathMap
 from gpuflow.local.record import FAILED, INTERRUPTED, SUCCEEDED, RunFolder
-from gpuflow.local.values import Values, unescaped
+from gpuflow.local.values import Values, unescape
 from gpuflow.plan import PlannedStep
 from gpuflow.pod.build import command_of, environment, rewritten
 from gpuflow.pod.supervision import DEFAULT_GRACE, Engine, longest_wait, supervised_command, supervisor_grace
@@ -139,7 +139,7 @@ def program_of(planned: PlannedStep, values: MappedValues, place: Place, share: 
     values.own = frozenset(filter(None, (runtime.state, runtime.artifacts, str(run.path / "checkpoints"))))
     command = command_of(step, values)
     words, _ = supervised_command(planned, values, engine, Volumes(), command, 0)
-    words = [unescaped(word) for word in words]
+    words = [unescape(word) for word in words]
     end, head = words.index("--"), next(at for at, word in enumerate(words) if word.startswith("--"))
     options = [word for word in words[head:end] if not word.startswith(("--step=", "--run-id="))]
     options.append(f"--step={place.key}")
@@ -185,7 +185,7 @@ def _environment(planned: PlannedStep, values: MappedValues, place: Place, share
         environ["PATH"] = os.pathsep.join((str(Path(place.python).absolute().parent), environ.get("PATH", os.defpath)))
     for entry in environment(planned.step.env, values):
         if "value" in entry:  # what a Secret holds is in the user's variables already
-            environ[entry["name"]] = unescaped(entry["value"])
+            environ[entry["name"]] = unescape(entry["value"])
     if place.containers is None:
         environ.update(share.environment())
     environ[MARK] = f"{place.run.path}/{place.key}/{values.attempt}"

@@ -40,11 +40,11 @@ class Console:
         elif event == "waits":
             self.say(f"{key} waits for {facts['gpus']} GPU{'s' if facts['gpus'] > 1 else ''}")
         elif event == "ended":
-            self._ended(key, facts)
+            self._tell_end(key, facts)
         elif event == "settled":
-            self._settled(facts["node"], is_news=facts["is_news"])
+            self._tell_settled(facts["node"], is_news=facts["is_news"])
 
-    def _ended(self, key: str, facts: Mapping[str, Any]) -> None:
+    def _tell_end(self, key: str, facts: Mapping[str, Any]) -> None:
         end: End = facts["end"]
         took = format_seconds(round(facts["seconds"], 1))
         if end.state == SUCCEEDED:
@@ -58,7 +58,7 @@ class Console:
             wait = facts["wait"]
             self.say(f"{key} is tried again {f'in {format_seconds(wait)}' if wait else 'now'}")
 
-    def _settled(self, node: Node, *, is_news: bool) -> None:
+    def _tell_settled(self, node: Node, *, is_news: bool) -> None:
         if not is_news:
             return
         if node.state in (SKIPPED, NOT_RUN):

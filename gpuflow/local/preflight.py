@@ -177,7 +177,7 @@ def remarks(steps: list[PlannedStep], room: Room, run: RunFolder, setting: Setti
     if lost:
         found.append(f"probes are not asked: {join_names(lost)}")
     for planned in containers:
-        paths = paths_of(planned, run.files(planned.name), run.shared)
+        paths = paths_of(planned, run.files(planned.name), run.shared_folder)
         told = [*room.remarks(wanted_of(planned.step)), *paths.sentences()]
         told += setting.containers.engine.remarks(planned.step) if setting.containers is not None else ()
         own = (each for each in told if not each.startswith(f"{OUTPUTS} is "))  # nobody wrote that path

@@ -109,7 +109,7 @@ class RunFolder:
         return self.path / "steps" / key / (f"files-{generation}" if generation else "files")
 
     @property
-    def shared(self) -> Path:
+    def shared_folder(self) -> Path:
         """What stands for claims, which the steps of the run share."""
         return self.path / "shared"
 
@@ -218,21 +218,21 @@ class RunFolder:
                 self.steps[key] = StepRecord(attempts=step.attempts, generation=step.generation + 1)
 
 
-def _started(step: StepRecord, entry: Mapping[str, Any]) -> None:
+def _count_start(step: StepRecord, entry: Mapping[str, Any]) -> None:
     step.attempts, step.pid, step.began, step.state = entry["attempt"], entry["pid"], entry["began"], RUNNING
 
 
-def _ended(step: StepRecord, entry: Mapping[str, Any]) -> None:
+def _count_end(step: StepRecord, entry: Mapping[str, Any]) -> None:
     step.state, step.because, step.pid, step.began = entry["state"], entry.get("because", ""), None, None
     step.outputs = dict(entry.get("outputs") or {})
     step.seconds += entry.get("seconds", 0.0)
 
 
-def _answered(step: StepRecord, entry: Mapping[str, Any]) -> None:
+def _count_answer(step: StepRecord, entry: Mapping[str, Any]) -> None:
     step.answer = bool(entry["yes"])
 
 
-_EVENTS = {"started": _started, "ended": _ended, "settled": _ended, "answered": _answered}
+_EVENTS = {"started": _count_start, "ended": _count_end, "settled": _count_end, "answered": _count_answer}
 """What each event of a step says: an attempt began, an attempt ended, a step without a program of its own ended, a
 question was answered."""
 

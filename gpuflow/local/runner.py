@@ -194,10 +194,10 @@ class _Session:
 
     def _steps(self, plan: Plan) -> list[PlannedStep]:
         """The steps that may run."""
-        wanted = self._wanted(plan)
+        wanted = self._names_to_run(plan)
         return [each for each in plan.steps if wanted is None or each.name.partition(".")[0] in wanted]
 
-    def _wanted(self, plan: Plan) -> set[str] | None:
+    def _names_to_run(self, plan: Plan) -> set[str] | None:
         if self.options.only is not None:
             return {self.options.only}
         return None if self.options.until is None else with_needs(plan, self.options.until)
@@ -275,7 +275,7 @@ class _Session:
         plan = plan_of(self.pipeline, local_site(self.site, run, self.containers))
         events, console = Events(), self.console
         place = Place(run, "", Path(run.facts().cwd), setting.environ, containers=self.containers)
-        walk = Walk(plan, run, self.room, events, place, console.tell, self._wanted(plan))
+        walk = Walk(plan, run, self.room, events, place, console.tell, self._names_to_run(plan))
         walk.pythons = setting.pythons
         approvals = Approvals(walk, events, console.say, self.options.approvals, self.options.approve)
         console.say(f"run {run.id} of {self.pipeline.name} in {run.path}", "bold")

@@ -161,10 +161,10 @@ class Values:
 
     def plain(self, text: Any) -> str:
         """A text of the document as a program receives it."""
-        return unescaped(spell_text(text, self))
+        return unescape(spell_text(text, self))
 
 
-def unescaped(text: str) -> str:
+def unescape(text: str) -> str:
     """What the kubelet makes of a word that was protected from its expansion."""
     return expand(text, {})
 

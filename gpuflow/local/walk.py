@@ -396,7 +396,7 @@ class Walk:
         node = copy.node
         if any(each.parallel is not None and each.running >= each.parallel for each in node.branch.around):
             return False
-        wanted = self._wanted(copy)
+        wanted = self._wish_of(copy)
         try:
             share = self.room.take(wanted)
         except ValueError as never:  # with the memory that it has grown to
@@ -421,10 +421,10 @@ class Walk:
         self._copies.add(copy)
         for branch in node.branch.around:
             branch.running += 1
-        self.events.watch(copy.running.process, lambda code: self._ended(copy, code))
+        self.events.watch(copy.running.process, lambda code: self._take_end(copy, code))
         return True
 
-    def _wanted(self, copy: Copy) -> Wanted:
+    def _wish_of(self, copy: Copy) -> Wanted:
         wanted, retry = wanted_of(copy.node.planned.step), copy.node.planned.step.retry
         if copy.memory_failures and retry is not None and retry.more_memory is not None:
             amounts = memory_by_attempt(wanted.memory, retry.more_memory, copy.memory_failures)
@@ -435,7 +435,7 @@ class Walk:
         node, known = copy.node, self.run.step(copy.key)
         planned = attempts.local_step(node.planned, self.run)
         values = MappedValues(node.branch.scope, copy.item, known.attempts + 1)
-        values.mounted = paths_of(planned, self.run.files(copy.key), self.run.shared)
+        values.mounted = paths_of(planned, self.run.files(copy.key), self.run.shared_folder)
         values.mounted.make()
         values.paths = None if self.place.containers is not None else values.mounted
         place = replace(self.place, key=copy.key, python=self.pythons.get(node.planned.name))
@@ -461,7 +461,7 @@ class Walk:
         late = time.monotonic() + running.program.grace + attempts.KILL_MARGIN
         self.events.at(late, lambda: running.kill() if copy.running is running else None)
 
-    def _ended(self, copy: Copy, code: int) -> None:
+    def _take_end(self, copy: Copy, code: int) -> None:
         running, node = copy.running, copy.node
         assert running is not None and copy.share is not None
         if code < 0:  # what the supervisor would have ended, had it not been killed
