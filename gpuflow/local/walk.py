@@ -269,11 +269,13 @@ class Walk:
     def _decide(self, node: Node, needs: list[Node]) -> None:
         """Skip a step, or let its copies begin."""
         step, known = node.planned.step, self.run.step(node.key)
-        if known.state == SUCCEEDED:
+        is_asked_for = self.wanted is None or node.branch is not self.main or node.key in self.wanted
+        # What is inside a sub-pipeline is gone through again, so that it is shown with its outputs.
+        if known.state == SUCCEEDED and not (step.pipeline is not None and is_asked_for):
             node.attempts = known.attempts
             self._settle_node(node, SUCCEEDED, known.because, known.outputs, is_news=False)
             return
-        if self.wanted is not None and node.branch is self.main and node.key not in self.wanted:
+        if not is_asked_for:
             state = SKIPPED if known.state == SKIPPED else NOT_RUN
             self._settle_node(node, state, "it was not asked for", is_news=False)
             return
@@ -333,7 +335,7 @@ class Walk:
         node, known = copy.node, self.run.step(copy.key)
         step, is_first = node.planned.step, not copy.spent.failures + copy.spent.interruptions
         try:
-            if is_first and known.state == SUCCEEDED:
+            if is_first and known.state == SUCCEEDED and step.pipeline is None:
                 node.open += 1
                 self._over(copy, SUCCEEDED, known.outputs)
                 return True
@@ -552,6 +554,7 @@ class Walk:
         self, node: Node, state: str, because: str, outputs: Outputs | None = None, *, is_news: bool = True
     ) -> None:
         node.state, node.because, node.outputs = state, because, outputs or {}
+        is_news = is_news and self.run.step(node.key).state != state
         is_written = node.planned.step.runs_container and not node.planned.step.for_each and state == SUCCEEDED
         if is_news and not is_written:
             self.run.write("settled", step=node.key, state=state, because=because, outputs=dict(node.outputs))

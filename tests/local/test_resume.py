@@ -186,6 +186,23 @@ def test_a_fan_out_keeps_the_copies_that_are_done(here: Path) -> None:
     assert sorted(Path("began").read_text().split()) == ["1", "2", "2", "3"]
 
 
+def test_what_is_inside_a_sub_pipeline_is_shown_again(here: Path) -> None:
+    text = "steps:\n  a:\n    for_each: {n: [1, 2]}\n    params: {n: {item: n}}\n    pipeline:\n"
+    text += (
+        "      {apiVersion: gpuflow/v1, kind: Pipeline, name: inner, params: {n: {type: int}}, defaults: {image: x},\n"
+    )
+    text += "       outputs: {v: {output: b.v}}, steps: {b: {outputs: {v: int}, command: "
+    text += "[sh, -c, 'echo x >> began; echo $0 > $GPUFLOW_OUTPUTS/v', {param: n}]}}}\n"
+    text += "  c: {command: [test, {output: a.v}, '=', '[1,2]', -a, -e, ok]}\n"
+    first = run_steps(text)
+    Path("ok").touch()
+    again = run(here / "toy.yaml", resume="")
+    assert again.state == "succeeded" and count("began") == 2
+    assert outputs(first) == outputs(again) == {"a": {"v": [1, 2]}, "a@0.b": {"v": 1}, "a@1.b": {"v": 2}}
+    result = run(here / "toy.yaml", only="c")
+    assert result.state == "succeeded" and count("began") == 2 and outputs(result) == {"a": {"v": [1, 2]}}
+
+
 CHAIN = """steps:
   a: {command: [sh, -c, 'echo x >> a; echo 1 > $GPUFLOW_OUTPUTS/v'], outputs: {v: int}}
   b: {command: [sh, -c, 'echo x >> b; echo $(($0 + 1)) > $GPUFLOW_OUTPUTS/v', {output: a.v}], outputs: {v: int}}
