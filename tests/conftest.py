@@ -37,7 +37,10 @@ LONG = {
         "run whole DAGs",
     ),
     **dict.fromkeys(
-        ("runtime/test_artifact_killing", "runtime/test_explorer", "runtime/test_gang_killing", "runtime/test_killing"),
+        (
+            *("local/test_chaos", "runtime/test_artifact_killing", "runtime/test_explorer"),
+            *("runtime/test_gang_killing", "runtime/test_killing"),
+        ),
         "kill programs again and again",
     ),
     **dict.fromkeys(
