@@ -15,7 +15,7 @@ from gpuflow.local.record import FOLDER, RUNNING, RunFolder, find, runs_in
 COMMAND = Where("gpuflow logs")
 EXAMPLE = """gpuflow logs train                      # of the latest run: every attempt and copy
 gpuflow logs 20261119-101500-ab12 train@2 --attempt 1
-gpuflow logs -f train"""
+gpuflow logs --follow train"""
 EVERY = 0.2
 """How often -f looks for more."""
 
