@@ -81,6 +81,8 @@ class RunFolder:
         self.state = INTERRUPTED
         self.begun = self.closed = self.last = ""
         """When it was first opened, last closed, and when the journal was last written."""
+        self.in_containers = False
+        """Whether its steps were started in containers when it was last opened."""
         self._journal: int | None = None
         self._lock: int | None = None
 
@@ -201,6 +203,7 @@ class RunFolder:
     def _count(self, entry: Mapping[str, Any]) -> None:
         event, self.last = entry["event"], entry["time"]
         if event == "opened":
+            self.in_containers = bool(entry.get("container"))
             self.begun, self.state, self.closed = self.begun or entry["time"], INTERRUPTED, ""
         elif event == "closed":
             self.state, self.closed = entry["state"], entry["time"]

@@ -20,7 +20,7 @@ from gpuflow.local.containers import find_engine, write_supervisor
 from gpuflow.local.events import Events
 from gpuflow.local.machine import Room, this_machine
 from gpuflow.local.preflight import CannotRunHere, Setting, refusals, remarks
-from gpuflow.local.record import COMMAND, FAILED, FOLDER, INTERRUPTED, SUCCEEDED, RunFolder, create
+from gpuflow.local.record import COMMAND, FAILED, FOLDER, INTERRUPTED, RUNNING, SUCCEEDED, RunFolder, create
 from gpuflow.local.resume import (
     LATEST,
     accept_source,
@@ -222,7 +222,11 @@ class _Session:
             run.read()
             if changed:
                 self.console.say(f"the source has changed: {', '.join(changed)}")
-            end_leftovers(run, plan, self.containers, self.console.say)
+            left = any(step.state == RUNNING for step in run.steps.values())
+            containers = self.containers
+            if containers is None and left and run.in_containers:
+                containers = Containers(find_engine(), {})
+            end_leftovers(run, plan, containers, self.console.say)
             if again or run.state in (FAILED, SUCCEEDED):
                 run.write("again", steps=sorted({*again, *self.pipeline.exit}))
         except BaseException:
@@ -281,7 +285,7 @@ class _Session:
         console.say(f"run {run.id} of {self.pipeline.name} in {run.path}", "bold")
         for sentence in (*self.room.machine.told, *([] if run.begun else remarks(steps, self.room, run, setting))):
             console.say(sentence, "dim")
-        run.write("opened", pid=os.getpid(), resumed=bool(run.begun))
+        run.write("opened", pid=os.getpid(), resumed=bool(run.begun), container=self.options.container)
         try:
             with events.stop_signals():
                 walk.start()
