@@ -24,7 +24,8 @@ from gpuflow.demands import Demand
 from gpuflow.demands.peaks import enclosing_steps
 from gpuflow.demands.stored import StoredObject
 from gpuflow.engines import facts_of
-from gpuflow.kubernetes.admission.quota import QuotaExceeded, UsageUnknown
+from gpuflow.kubernetes.admission.pod import read_pod
+from gpuflow.kubernetes.admission.quota import QuotaExceeded, UsageUnknown, usage_of
 from gpuflow.kubernetes.admission.usage import COMPUTE, is_tracked_for_pods
 from gpuflow.kubernetes.resources import read_map, read_maps
 from gpuflow.quantity import Quantity
@@ -220,15 +221,19 @@ def unknown_usage(q: Question) -> Iterator[Problem]:
 @check_rule("GF576", verdict="unknown")
 def late_usage(q: Question) -> Iterator[Problem]:
     """Quotas that say less is in use than the pods of their namespace hold, where the pipeline then has no room."""
-    all_pods = {quota.name for _, quota in q.policy.quotas if not quota.scopes}
+    quotas = {quota.name: quota for _, quota in q.policy.quotas}
     for scope, _, item, _, _ in q.quota_lines:
-        if scope.verdict != "always" or scope.name not in all_pods or not is_tracked_for_pods(scope.resource):
+        quota, used, peak = quotas.get(scope.name), scope.used, scope.peak or Quantity.zero
+        if scope.verdict != "always" or quota is None or used is None or not is_tracked_for_pods(scope.resource):
             continue
         held = q.ready.live_usage.get(scope.resource, Quantity.zero)
-        used, peak = scope.used or Quantity.zero, scope.peak or Quantity.zero
+        if held > used and quota.scopes:
+            held = usage_of(quota, map(read_pod, q.ready.live_pods)).get(scope.resource, Quantity.zero)
         if used < held and held + peak > scope.hard:
-            text = f"quota {scope.name} says that {amount(used)} of {scope.resource} is in use, and pods hold "
-            text += f"{amount(held)}: with {amount(peak)} more that is above {amount(scope.hard)}"
+            said = f"says that {amount(used)} of {scope.resource} is in use, and pods hold {amount(held)}"
+            if not item.body.get("status"):
+                said = f"has no status, and pods hold {amount(held)} of {scope.resource}"
+            text = f"quota {scope.name} {said}: with {amount(peak)} more that is above {amount(scope.hard)}"
             yield Problem(text, item.at("status", "used"), "take the snapshot again when Kubernetes has caught up")
 
 
