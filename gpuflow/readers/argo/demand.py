@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from gpuflow.demands.model import (
     StepDemand,
     UnseenPart,
 )
+from gpuflow.demands.schedules import without_overlap
 from gpuflow.demands.stored import HISTORY, StoredObject, kept_runs, resource_of
 from gpuflow.engines import NO_ENGINE
 from gpuflow.formats.argo import Workflow, names_of, workflow_of
@@ -211,7 +212,7 @@ def _demand(
     argos = () if options.engine == NO_ENGINE else tuple(_stored_objects(workflow))
     keeps, collected = _kept_pods(workflow)
     parts = engine_of(options.site, options.engine)
-    return Demand(
+    found = Demand(
         document.name,
         steps,
         tree,
@@ -226,6 +227,15 @@ def _demand(
         stored=(*argos, *created),
         **more,
     )
+    if mapping(workflow.tree.get("synchronization")) or mapping(workflow.tree.get("artifactGC")):
+        return found  # its deadline counts from when it has the lock; pods that delete artifacts run afterwards
+    cron = mapping(document.tree.get("spec"))
+    late = number_of(cron.get("startingDeadlineSeconds")) or 0
+    return without_overlap(found, _schedules(cron), text_of(cron.get("timezone")), late)
+
+
+def _schedules(cron: Mapping[str, Any]) -> list[str]:
+    return [text_of(each) or "" for each in (*as_list(cron.get("schedules")), cron.get("schedule")) if each]
 
 
 def _claims(workflow: Workflow, scope: Scope, found: WalkResult) -> Iterator[ClaimDemand]:
@@ -285,7 +295,6 @@ def _overlap(workflow: Workflow, release: Release | None) -> Overlap | None:
     limits = [lock.limit for lock in locks]
     if 1 in limits:
         return None
-    written = [text_of(each) or "" for each in (*as_list(cron.get("schedules")), cron.get("schedule")) if each]
-    because = f'schedule "{", ".join(written)}", concurrencyPolicy: Allow'
+    because = f'schedule "{", ".join(_schedules(cron))}", concurrencyPolicy: Allow'
     place = "concurrencyPolicy" if "concurrencyPolicy" in cron else "schedules" if "schedules" in cron else "schedule"
     return Overlap(because, document.where("spec", place))
