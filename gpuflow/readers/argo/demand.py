@@ -96,6 +96,9 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
     locks = list(locks_of(workflow.tree, scope, library, walk.release, walk.home))
     take_locks(found, locks, Call(workflow, scope), document.name, workflow.where("synchronization"))
     at = Call(workflow, scope, held=tuple((lock.name, document.name) for lock in locks))
+    if (trigger := document.trigger) is not None:
+        written = [f"{trigger.title} writes {field} at each event" for field in trigger.writes]
+        found.unseen += [UnseenPart(document.name, each, trigger.where) for each in written]
     try:
         place = Place(template.workflow, template.path)
         name = walk.found.unique_name(own_name(template.name, 0))
@@ -283,18 +286,19 @@ def _kept_pods(workflow: Workflow) -> tuple[KeptPods, bool]:
 
 
 def _overlap(workflow: Workflow, release: Release | None) -> Overlap | None:
-    """Runs of a schedule that may be active at the same time."""
-    document = workflow.document
-    if document.kind != "CronWorkflow":
-        return None
-    cron = mapping(document.tree.get("spec"))
-    policy = text_of(cron.get("concurrencyPolicy")) or "Allow"
-    if policy != "Allow" or cron.get("suspend") is True:
+    """Runs of a schedule, or of a Sensor, that may be active at the same time."""
+    document, trigger = workflow.document, workflow.document.trigger
+    if trigger is not None:
+        found = Overlap(f"{trigger.title} starts one at each event", trigger.where)
+    elif document.kind == "CronWorkflow":
+        cron = mapping(document.tree.get("spec"))
+        policy = text_of(cron.get("concurrencyPolicy")) or "Allow"
+        if policy != "Allow" or cron.get("suspend") is True:
+            return None
+        because = f'schedule "{", ".join(_schedules(cron))}", concurrencyPolicy: Allow'
+        place = next((each for each in ("concurrencyPolicy", "schedules") if each in cron), "schedule")
+        found = Overlap(because, document.where("spec", place))
+    else:
         return None
     locks = locks_of(workflow.tree, global_scope(workflow, Library(), {}), Library(), release)
-    limits = [lock.limit for lock in locks]
-    if 1 in limits:
-        return None
-    because = f'schedule "{", ".join(_schedules(cron))}", concurrencyPolicy: Allow'
-    place = "concurrencyPolicy" if "concurrencyPolicy" in cron else "schedules" if "schedules" in cron else "schedule"
-    return Overlap(because, document.where("spec", place))
+    return None if 1 in [lock.limit for lock in locks] else found
