@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpuflow.catalog.kubernetes_names import PRODUCT_KEY, profile_of_resource, read_product_label
 from gpuflow.checker.hints.refusals import refusal_hint
@@ -12,12 +12,16 @@ from gpuflow.checker.nodes.node_info import Node, read_node
 from gpuflow.checker.nodes.node_selection import read_placement
 from gpuflow.checker.question import Question, check_rule
 from gpuflow.checker.quota.namespace import StepAdmission, driver_admission
+from gpuflow.checker.snapshot.missing_kinds import leaves_nodes_out
 from gpuflow.cluster import Manifest
 from gpuflow.core.errors import Finding, Problem, Where, join_names, list_names
 from gpuflow.demands import Demand
 from gpuflow.engines import facts_of, too_small_containers
 from gpuflow.kubernetes.admission.pod import quality_of_service, read_pod
 from gpuflow.kubernetes.labels import Toleration, read_tolerations
+
+if TYPE_CHECKING:
+    from gpuflow.checker.dra.inventory import DeviceNeeds
 
 STAGES: Final = {
     "quota": ("GF501", "ask for less in this step, or have the quota raised"),
@@ -112,6 +116,40 @@ def unseen_parts(q: Question) -> Iterator[Problem]:
             what = "where it may run"
         text = f"{part.step}: {what} is not known: {part.because}"
         yield Problem(text, part.where, part.hint)
+
+
+@check_rule("GF546", severity="error", verdict="never")
+def missing_devices(q: Question) -> Iterator[Problem]:
+    """Claims, templates and classes that are not there, where nodes are left out; else the nodes are asked."""
+    for one, needs in _claiming_steps(q):
+        if needs.never is not None:
+            hint = "create it first, or correct the name"
+            text = f'step "{one.step.name}" never gets the devices of its claims'
+            yield Problem(text, q.where(one.step.name), hint, kubernetes=needs.never)
+
+
+@check_rule("GF547", verdict="unknown")
+def devices_without_nodes(q: Question) -> Iterator[Problem]:
+    """Devices that the snapshot shows, and not the nodes on which they are."""
+    names = [one.step.name for one, needs in _claiming_steps(q) if needs.never is None]
+    if names and q.cluster.knows("ResourceSlice"):
+        text = f"{list_names(names)}: it is unknown whether a node has the devices: the snapshot leaves nodes out, and "
+        hint = "show the nodes; or leave the ResourceSlices out and write assumed: [ResourceSlice]"
+        yield Problem(f"{text}devices are counted on nodes", q.where(names[0]), hint)
+
+
+def _claiming_steps(q: Question) -> Iterator[tuple[StepAdmission, DeviceNeeds]]:
+    """The steps whose pods claim devices, with what these ask for, where the snapshot leaves nodes out."""
+    claiming = [one for one in q.admissions if one.ever.allowed and one.ever.pod["spec"].get("resourceClaims")]
+    if not claiming or not leaves_nodes_out(q.cluster):
+        return
+    from gpuflow.checker.dra.inventory import Inventory, read_device_needs  # few pods claim devices
+
+    inventory = Inventory(q.cluster, q.namespace)
+    for one in claiming:
+        needs = read_device_needs(one.ever.pod, inventory, ())
+        if needs is not None:
+            yield one, needs
 
 
 GPU: Final = "nvidia.com/gpu"
