@@ -268,7 +268,7 @@ def reason_not_now(pod: UnboundPod, nodes: str, names: Collection[str], fitted: 
     if len(lacking) == len(set(reasons)):
         wanted = lacking or list(pod.requests)
         wanted = [each for each in wanted if "/" in each] or wanted
-        asks = ", ".join(f"{amount(as_quantity(each, pod.requests[each]))} {each}" for each in sorted(wanted))
+        asks = ", ".join(f"{amount(as_quantity(each, pod.requests[each]), each)} {each}" for each in sorted(wanted))
         return f"none of {nodes} has {asks or 'a place'} free"
     return _each_node(nodes, len(names), Counter(reasons), short)
 
@@ -288,7 +288,7 @@ def reason_nowhere(node_pools: NodePools, pod: UnboundPod, pods: int) -> str:
     found = capacity_hint(node_pools, pod)
     if found.shortfalls:
         return ", ".join(
-            f"{name}: asked {amount(offer.asked)}, the largest eligible node has {amount(offer.largest)}"
+            f"{name}: asked {amount(offer.asked, name)}, the largest eligible node has {amount(offer.largest, name)}"
             for name, offer in found.shortfalls.items()
         )
     pool = node_pools.pool(pod)

@@ -12,6 +12,7 @@ from gpuflow.checker.nodes.node_info import Node, read_node
 from gpuflow.checker.nodes.node_selection import read_placement
 from gpuflow.checker.question import Question, check_rule
 from gpuflow.checker.quota.namespace import StepAdmission, driver_admission
+from gpuflow.checker.report import amount
 from gpuflow.checker.snapshot.missing_kinds import leaves_nodes_out
 from gpuflow.cluster import Manifest
 from gpuflow.core.errors import Finding, Problem, Where, join_names, list_names
@@ -69,16 +70,16 @@ def limit_range_gpus(q: Question) -> Iterator[Problem]:
     for one in q.admissions:
         before = dict(containers_of(one.step.pod))
         for name, resources in containers_of(one.ever.pod):
-            for key, amount in resources.items():
+            for key, wanted in resources.items():
                 if "/" in key and key not in before.get(name, {}):
-                    given.setdefault((key, str(amount)), {}).setdefault(one.step.name, []).append(name)
-    for (key, amount), steps in given.items():
+                    given.setdefault((key, str(wanted)), {}).setdefault(one.step.name, []).append(name)
+    for (key, wanted), steps in given.items():
         groups: dict[str, list[str]] = {}
         for step, names in steps.items():
             groups.setdefault(", ".join(sorted(names)), []).append(step)
         who = "; ".join(f"{names} of {join_names(members)}" for names, members in groups.items())
         yield Problem(
-            f"the LimitRange gives {amount} {key} to every container that asks for none: {who}",
+            f"the LimitRange gives {wanted} {key} to every container that asks for none: {who}",
             _limit_range_line(limit_ranges, key) or q.where(next(iter(steps))),
             f"in a LimitRange, max for {key} becomes the default of every container; drop it there and bound GPUs with "
             f"a quota on requests.{key}",
@@ -303,7 +304,9 @@ def small_containers(q: Question) -> Iterator[Problem]:
     for one in q.admissions if facts.launcher_memory is not None else ():
         for name, limit in too_small_containers(one.ever.pod, facts):
             if name not in q.demand.engine_settings:
-                found.setdefault(f'container "{name}" may use {limit} of memory', []).append(one.step.name)
+                found.setdefault(f'container "{name}" may use {amount(limit, "memory")} of memory', []).append(
+                    one.step.name
+                )
     for what, steps in found.items():
         text = f"{list_names(steps)}: {what}, and {facts.title} starts it through a program of its own that needs "
         text += f"{facts.launcher_memory}: it is killed, or hangs, before its command runs"
