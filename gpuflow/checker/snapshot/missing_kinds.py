@@ -256,7 +256,7 @@ def needed_kinds(cluster: Cluster, namespace: str, demand: Demand) -> dict[str, 
         **(_device_kinds(specs) if leaves_nodes_out(cluster) else {}),
     }
     for kind, names in named.items():
-        names = names - _brought(cluster, namespace, kind)
+        names = names - _names_in_files(cluster, namespace, kind)
         found |= {kind: _join_sorted(names)} if names else {}
     if pods and not (
         shows_namespace(cluster, namespace)
@@ -273,7 +273,7 @@ def needed_kinds(cluster: Cluster, namespace: str, demand: Demand) -> dict[str, 
     return found
 
 
-def _brought(cluster: Cluster, namespace: str, kind: str) -> set[str]:
+def _names_in_files(cluster: Cluster, namespace: str, kind: str) -> set[str]:
     """The objects that files bring, of the kinds of which a name alone matters, or what stands in the object.
 
     A claim of a file may have a volume already, and classes decide together.
