@@ -196,3 +196,13 @@ def test_a_step_of_the_users_that_breaks_a_ratio_is_told_how_to_keep_it() -> Non
     text = "steps: {a: {command: [x], cpu: {request: 100m, limit: 1}}}"
     (finding,) = checked(text, limit_range(maxLimitRequestRatio={"cpu": "4"}), engine="none").findings
     assert "a single number for cpu or memory sets both" in str(finding.hint)
+
+
+def test_a_ratio_that_the_step_and_kubeflow_break_is_told_to_each_of_them() -> None:
+    text = "steps: {a: {command: [x], cpu: {request: 100m, limit: 1}, memory: 256Mi}}"
+    report = checked(text, limit_range(maxLimitRequestRatio={"cpu": "4"}, default={"cpu": "1"}), engine="kubeflow")
+    (finding,) = [each for each in report.findings if each.code == "GF502"]
+    own, engines, last = str(finding.hint).splitlines()
+    assert own == "main: bring request and limit closer together: a single number for cpu or memory sets both"
+    assert engines.startswith("kfp-launcher: added by Kubeflow; ") and "nobody can change" in engines
+    assert last == "else have the namespace's LimitRange changed"
