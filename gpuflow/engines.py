@@ -56,6 +56,8 @@ class EngineFacts:
     """Whether `parallel` bounds all the pods of a run, so that a run can be made to fit (--fit)."""
     writes_active_deadline: bool = False
     """Whether its pods get what is left of the pipeline's deadline as `activeDeadlineSeconds`."""
+    drops_late_runs: bool = False
+    """Whether a run starts no later than the site's `starting_deadline` after its time; its deadline then ends it."""
     objects_per_run: tuple[RunObject, ...] = ()
     """What it creates beside pods."""
     artifacts: tuple[str, str, str] | None = None

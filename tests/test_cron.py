@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.core.cron import next_time, previous_time
+from gpuflow.core.cron import least_gap, next_time, previous_time
 from gpuflow.core.date_format import DIRECTIVES, TIMESTAMP, format_date, pieces
 
 ZONES = (
@@ -124,3 +124,33 @@ def test_dates_are_written_as_strftime_does(form: str, moment: datetime) -> None
 def test_a_directive_that_an_engine_lacks_is_refused(form: str) -> None:
     with pytest.raises(ValueError, match=r"is not a directive|is empty"):
         pieces(form)
+
+
+@given(st.lists(crons, min_size=1, max_size=2), st.sampled_from(ZONES), moments)
+def test_no_two_times_are_nearer_than_the_least_gap(several: list[str], zone: str, moment: datetime) -> None:
+    least, now = least_gap(several, zone), moment
+    assert least is not None
+    for _ in range(5):
+        times = [each for cron in several if (each := next_time(cron, zone, now)) is not None]
+        if not times:
+            return
+        one, now = now, min(times)
+        assert one == moment or (now - one).total_seconds() >= least
+
+
+@pytest.mark.parametrize(
+    ("several", "zone", "least"),
+    [
+        (["0 3 * * *"], "UTC", 86400),
+        (["0 3 * * *"], None, 82800),
+        (["0 3 * * *"], "Europe/Berlin", 82800),
+        (["30 2 * * *"], "Europe/Berlin", 3600),
+        (["0,50 1,3 * * *"], None, 600),  # 1:50 and 3:00, where the clock skips what is between
+        (["0 3 * * *", "45 3 * * 1"], "UTC", 2700),
+        (["@daily"], "UTC", None),
+        (["0 3 * * *"], "Nowhere/Else", None),
+        ([], "UTC", None),
+    ],
+)
+def test_the_least_gap(several: list[str], zone: str | None, least: int | None) -> None:
+    assert least_gap(several, zone) == least

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuflow.checker.report import LimitLine, Report
+from gpuflow.checker.report import LimitLine, Report, amount
 from gpuflow.checker.run import QUOTA, check
 from gpuflow.checker.snapshot.prepared import PreparedCluster, prepare_cluster
 from gpuflow.cluster import Cluster
@@ -54,8 +54,8 @@ def fit(pipeline: Pipeline, site: Site, cluster: Cluster | PreparedCluster, name
     left = _tight_lines(after)
     if left:
         raise Misfit([_no_cap(pipeline, left[0]), *_explanations(report)])
-    words = f"with more, {closest.resource} could pass {_name(closest)} ({closest.hard}"
-    words += f", {closest.used} in use)" if closest.used else ")"
+    words = f"with more, {closest.resource} could pass {_name(closest)} ({amount(closest.hard, closest.resource)}"
+    words += f", {amount(closest.used, closest.resource)} in use)" if closest.used else ")"
     return Fit(capped, f"parallelism {capped.parallel}: {words}{_blockers(after)}")
 
 
@@ -75,11 +75,13 @@ def _name(scope: LimitLine) -> str:
 
 
 def _no_cap(pipeline: Pipeline, scope: LimitLine) -> Finding:
-    peak = "an unknown number" if scope.peak is None else str(scope.peak)
+    peak, used = (
+        "an unknown number" if each is None else amount(each, scope.resource) for each in (scope.peak, scope.used)
+    )
     return Finding(
         "GF312",
         f'no parallelism makes "{pipeline.name}" fit {_name(scope)}: it asks for {peak} of {scope.resource}, '
-        f"{scope.used if scope.used is not None else 'an unknown number'} of {scope.hard} are in use",
+        f"{used} of {amount(scope.hard, scope.resource)} are in use",
         pipeline.where_step(scope.witness[0].split(".")[0]) if scope.witness else pipeline.where(),
         "ask for less, wait until others have finished, or have the quota raised",
     )

@@ -31,13 +31,20 @@ def asking_clause(witness: Sequence[str], named: Sequence[str] = ()) -> str:
     return "together they ask" if set(witness) == set(named) else f"{join_names(witness)} together ask"
 
 
-def amount(quantity: Quantity | int | str, key: str = "") -> str:
-    """A quantity for a person: Kubernetes writes 1000 cpu as `1k`, and a sum of 1e9 and 256Mi in bytes."""
+def amount(quantity: Quantity | None, key: str, *, round_up: bool = False) -> str:
+    """A quantity of a resource for a person: Kubernetes writes 1000 cpu as `1k`, and a sum of 1e9 and 256Mi in bytes.
+
+    None: it is not known. `round_up`: it is one that people may write, so that it must be enough.
+    """
+    if quantity is None:
+        return "?"
     text = str(quantity)
-    if isinstance(quantity, Quantity) and text.isdecimal() and len(text) > 6 and key.endswith(("memory", "storage")):
-        mebibytes = quantity.value / 2**20
-        return f"{mebibytes:.0f}Mi" if mebibytes.is_integer() else f"~{mebibytes:.1f}Mi"
-    return str(quantity.value) if isinstance(quantity, Quantity) and text.endswith("k") and len(text) <= 4 else text
+    digits = text.removesuffix("Ki").removesuffix("k").removeprefix("-")
+    if digits.isdecimal() and len(digits) > 6 and key.endswith(("memory", "storage")):
+        if quantity.value % 2**20 and not round_up:
+            return f"~{quantity.value / 2**20:.1f}Mi"
+        return f"{-(-quantity.value // 2**20)}Mi"
+    return str(quantity.value) if text.endswith("k") and len(text) <= 4 else text
 
 
 def bounding_hint(demand: Demand, steps: str) -> str:

@@ -125,7 +125,7 @@ def overlapping_runs(world: World, judge: Judge) -> Outcome:
             verdict = "unknown" if many == "unknown" else "may-queue"
             text = f"{text}, in any number: the lines count one run, and others may have to wait"
     severity: Severity = "note" if verdict == "always" else "warning"
-    words = {"Pipeline": "concurrency: forbid", "DAG": "max_active_runs=1"}
+    words = {"Pipeline": "concurrency: forbid", "DAG": "max_active_runs=1", "Workflow": "a mutex in synchronization"}
     hint = hint.format(one=words.get(demand.kind, "concurrencyPolicy: Forbid"))
     finding = Finding("GF553", text, overlap.where, hint, severity)
     return merge_outcomes([first, Outcome(verdict, findings=(finding,))])

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         _refuse_python(file)
     if args.output not in (None, "-"):
         _refuse_another(Path(args.output))
-    found = [document for file in args.files for document in read_documents(file)]
+    found = [each for file in args.files for each in read_documents(file) if each.trigger is None]
     result = import_document(_choose_document(found, args.name), Library(tuple(found)), site)
     if result.pipeline is None:
         show_findings(result.findings)

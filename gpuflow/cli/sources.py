@@ -89,13 +89,13 @@ class Sources:
         if not found:
             raise GpuflowError([each.finding() for each in passive] or [Finding("GF702", "nothing is named")])
         for is_known, why in ((True, "they start nothing by themselves"), (False, "gpuflow does not know their pods")):
-            left = [each.document for each in passive if each.is_known == is_known]
+            left = [each for each in passive if each.is_known == is_known]
             if left and with_cluster:
                 from gpuflow.cluster.overlay import is_counted  # most checks bring nothing
 
-                left = [each for each in left if not is_counted(each.kind, each.group)]
+                left = [each for each in left if not is_counted(each.document.kind, each.document.group)]
             if left:
-                names = join_names([line(f"{each.kind or 'document'} {each.name}") for each in left], MAX_SHOWN)
+                names = join_names([line(each.title) for each in left], MAX_SHOWN)
                 print_text(f"not counted, because {why}: {names}\n", sys.stderr)
         return found
 

@@ -8,11 +8,13 @@ the CronJob of Kubernetes do.
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from calendar import monthrange
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
+from itertools import pairwise, product
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -22,6 +24,7 @@ MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", 
 WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 NAMES = {name: i + 1 for i, name in enumerate(MONTHS)} | {name: i for i, name in enumerate(WEEKDAYS)}
 """Names that stand for numbers."""
+_DAY: Final = timedelta(days=1)
 _LONGEST = 366 * 12 + 2
 """Days in which every date comes that ever comes: from 2096 to 2104 there is no 29 February."""
 
@@ -45,6 +48,11 @@ class Cron:
             return False
         by_date, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         return by_date or by_weekday if self.either else by_date and by_weekday
+
+    @property
+    def clocks(self) -> Iterator[tuple[int, int]]:
+        """Hour and minute of each time that a day with times has."""
+        return product(self.hours, self.minutes)
 
     @property
     def has_dates(self) -> bool:
@@ -73,6 +81,46 @@ def next_time(expression: str, zone: str, after: datetime) -> datetime | None:
     return _nearest_time(parse(expression), ZoneInfo(zone), after, 1)
 
 
+def least_gap(expressions: Iterable[str], zone: str | None) -> int | None:
+    """The fewest seconds between two moments that any of the expressions names, as if each named times every day.
+
+    A clock that changes brings moments nearer to each other, or shows one twice. Zone None: one that is not known,
+    whose clock is set forward by an hour at most. None for expressions without five fields, or of a zone that is
+    not there.
+    """
+    try:
+        clocks = sorted({60 * hour + minute for each in map(parse, expressions) for hour, minute in each.clocks})
+        changes = [] if zone in (None, "UTC") else list(_clock_changes(ZoneInfo(str(zone))))
+    except (ValueError, LookupError, OSError):
+        return None
+    if not clocks:
+        return None
+    two_days = [60 * clock for clock in (*clocks, *(clock + 24 * 60 for clock in clocks))]
+    gaps = [then - one for one, then in pairwise(two_days)]
+    if zone is None:
+        later = ((one, bisect(two_days, one + 3600)) for one in two_days)
+        gaps += [two_days[index] - one - 3600 for one, index in later if index < len(two_days)]
+    for days in changes:
+        named = (datetime(day.year, day.month, day.day) + timedelta(minutes=clock) for day in days for clock in clocks)
+        moments = sorted(moment for clock in named for moment in _clock_times(clock, ZoneInfo(str(zone))))
+        gaps += [int((then - one).total_seconds()) for one, then in pairwise(moments)]
+    return min(gaps)
+
+
+_CHANGES_OF: Final = (2025, 2026)
+"""The years whose changes of the clock stand for those of all."""
+
+
+def _clock_changes(zone: ZoneInfo) -> Iterator[tuple[date, date, date]]:
+    """Each day on which the clock of a zone changes, between its neighbors."""
+    day = date(_CHANGES_OF[0], 1, 1)
+    while day.year <= _CHANGES_OF[-1]:
+        before, after = (datetime(each.year, each.month, each.day, tzinfo=zone) for each in (day, day + _DAY))
+        if before.utcoffset() != after.utcoffset():
+            yield day - _DAY, day, day + _DAY
+        day += _DAY
+
+
 def _nearest_time(cron: Cron, zone: ZoneInfo, moment: datetime, way: int) -> datetime | None:
     if moment.tzinfo is None:
         raise ValueError(f"{moment} has no time zone")
@@ -92,9 +140,8 @@ def _nearest_time(cron: Cron, zone: ZoneInfo, moment: datetime, way: int) -> dat
 def _times_on(cron: Cron, zone: ZoneInfo, days: Iterable[date]) -> Iterator[datetime]:
     """The scheduled moments of some days."""
     for day in filter(cron.is_on, days):
-        for hour in cron.hours:
-            for minute in cron.minutes:
-                yield from _clock_times(datetime(day.year, day.month, day.day, hour, minute), zone)
+        for hour, minute in cron.clocks:
+            yield from _clock_times(datetime(day.year, day.month, day.day, hour, minute), zone)
 
 
 def _clock_times(clock: datetime, zone: ZoneInfo) -> Iterator[datetime]:

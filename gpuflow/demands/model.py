@@ -21,7 +21,7 @@ from gpuflow.catalog import Offer
 from gpuflow.core.errors import Finding, Where
 from gpuflow.demands.peaks import ALIASES, Amounts, Bound, Usage, amounts_of, peaks_of
 from gpuflow.demands.stored import StoredObject
-from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, first_leaf, with_unchosen
 from gpuflow.kubernetes.admission.usage import usage_of_claim
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.quantity import Quantity
@@ -485,6 +485,35 @@ class Demand:
         return {step.name: step for step in self.steps}
 
     @cached_property
+    def drivers_beside(self) -> Mapping[str, StepDemand]:
+        """What a moment may hold beside steps: the drivers of alternatives that are not chosen, each with a step of
+        them."""
+        found: dict[str, StepDemand] = {}
+        if self.driver is not None:
+            with_unchosen(self.graph, lambda group: self._drivers_beside(group, found))
+        return found
+
+    @cached_property
+    def moments(self) -> Tree:
+        """The graph with these drivers."""
+        return (
+            with_unchosen(self.graph, lambda group: self._drivers_beside(group, {}))
+            if self.drivers_beside
+            else self.graph
+        )
+
+    def _drivers_beside(self, group: list[Tree], found: dict[str, StepDemand]) -> list[str]:
+        """Their names for a group of alternatives, which are put into `found`."""
+        steps = [name for name in map(first_leaf, group) if name is not None]
+        some, more = " or ".join(steps[:3]), " …" * (len(steps) > 3)
+        names = [
+            f"the driver of {some}{more}",
+            *(f"driver {number} of {some}{more}" for number in range(2, len(steps))),
+        ]
+        found |= dict.fromkeys(names, self.by_name[steps[0]])
+        return names
+
+    @cached_property
     def gangs(self) -> Mapping[str, tuple[StepDemand, ...]]:
         """The steps of which one copy is several pods, by name; pod sets that were taken apart stand together."""
         found: dict[str, list[StepDemand]] = {}
@@ -495,7 +524,7 @@ class Demand:
     @cached_property
     def peak(self) -> Mapping[str, Bound]:
         """The worst moment per quota key."""
-        peaks = peaks_of(self.graph, self._usages, self.conditional, self._before)
+        peaks = peaks_of(self.moments, self._usages, self.conditional)
         for key, amount in self._claim_usage.items():
             known = peaks.get(key, Bound("exact", Quantity.zero))
             peaks[key] = known if known.value is None else replace(known, value=known.value + amount)
@@ -504,8 +533,9 @@ class Demand:
     @cached_property
     def _usages(self) -> dict[str, Usage]:
         """What one copy of each step costs. The driver ends before its own pods start: the larger of the two counts."""
-        before = self._before
-        return {step.name: largest_usage((step.usage, before)) if before else step.usage for step in self.steps}
+        before = {} if self.driver is None else self.driver.amounts.usage
+        found = {step.name: largest_usage((step.usage, before)) if before else step.usage for step in self.steps}
+        return found | dict.fromkeys(self.drivers_beside, before)
 
     def _with_hidden(self, peaks: Mapping[str, Bound]) -> Iterator[tuple[str, Bound]]:
         """The peaks, and the keys of which nothing is known."""
@@ -530,26 +560,22 @@ class Demand:
     def overhead(self) -> Mapping[str, Bound]:
         """How much of each peak is the engine's own containers and pods."""
         bare = {step.name: usage_beyond(step.usage, step.overhead) for step in self.steps}
-        parts = {name: usage_beyond(usage, bare[name]) for name, usage in self._usages.items()}
-        most = 1 + sum(each.milli * (step.copies or 10**6) for step in self.steps for each in parts[step.name].values())
+        parts = {name: usage_beyond(usage, bare.get(name, {})) for name, usage in self._usages.items()}
+        copies = {name: step.copies or 10**6 for name, step in (*self.by_name.items(), *self.drivers_beside.items())}
+        most = 1 + sum(each.milli * copies[name] for name, part in parts.items() for each in part.values())
         # Which moment it is, all of them together decide; among equal ones, the engine's part.
         mixed = {
             name: {key: each * most + parts[name].get(key, Quantity.zero) for key, each in usage.items()}
             for name, usage in self._usages.items()
         }
         keys, found = {key for part in parts.values() for key in part}, {}
-        for key, bound in peaks_of(self.graph, mixed, self.conditional, self._before).items() if keys else ():
+        for key, bound in peaks_of(self.moments, mixed, self.conditional).items() if keys else ():
             value, whole = bound.value, self.peak[key]
             is_part = value is not None and whole.value is not None and value.milli // most == whole.value.milli
             rest = Quantity.from_nano(value.milli % most * 1_000_000, value.format) if value and is_part else None
             if key in keys and (rest is None or rest):
                 found[key] = replace(whole, value=rest)
         return found
-
-    @property
-    def _before(self) -> Usage:
-        """What the engine's driver costs, before a step."""
-        return {} if self.driver is None else self.driver.amounts.usage
 
     @property
     def _claim_usage(self) -> dict[str, Quantity]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gpuflow.core.caching import content_of, data_of
-from gpuflow.graph import Peak, Tree, peak, side_by_side, with_weights
+from gpuflow.graph import Peak, Tree, peak, with_weights
 from gpuflow.kubernetes.admission.usage import claims_of_pod, compute_usage, usage_of_claim
 from gpuflow.kubernetes.decoding import decode
 from gpuflow.kubernetes.objects import PodTemplate
@@ -106,27 +106,24 @@ class Bound:
 
 
 def peaks_of(
-    graph: Tree, usages: Mapping[str, Usage], conditional: Mapping[str, bool] | None = None, before: Usage | None = None
+    graph: Tree, usages: Mapping[str, Usage], conditional: Mapping[str, bool] | None = None
 ) -> dict[str, Bound]:
     """The worst moment per quota key when one copy of each step costs what `usages` says, all its pods together.
 
-    `conditional`: steps that may not run, and whether each item of a fan-out has its own answer. `before`: what finds
-    out which of several alternatives runs costs that, and may still be there beside the one that does.
+    `conditional`: steps that may not run, and whether each item of a fan-out has its own answer.
     """
     forms = {key: quantity for usage in usages.values() for key, quantity in usage.items() if key not in ALIASES}
     if not forms:
         return {}
     tree = tree_of(graph, usages)
-    meeting = tree_of(side_by_side(graph), usages) if before else tree
     # Most steps limit what they request, so several keys ask the same question of the graph: it is answered once.
-    solved: dict[tuple[bool, tuple[int, ...]], Peak] = {}
+    solved: dict[tuple[int, ...], Peak] = {}
     bounds = {}
     for key, form in forms.items():
         weights = tuple(usage[key].milli if key in usage else 0 for usage in usages.values())
-        question = bool(before and before.get(key)), weights
-        if question not in solved:
-            solved[question] = peak(meeting if question[0] else tree, key)
-        bounds[key] = _bound_of(solved[question], form, conditional or {})
+        if weights not in solved:
+            solved[weights] = peak(tree, key)
+        bounds[key] = _bound_of(solved[weights], form, conditional or {})
     return bounds
 
 
@@ -138,15 +135,16 @@ def tree_of(graph: Tree, usages: Mapping[str, Usage]) -> Tree:
 
 
 def _bound_of(found: Peak, form: Quantity, conditional: Mapping[str, bool]) -> Bound:
-    if found.value is None:
-        known = Quantity.from_nano(found.reached * 1_000_000, form.format)
-        return Bound("unknown", None, found.because, found.witness, known)
-    value = Quantity.from_nano(found.value * 1_000_000, form.format)
     chains = [[each for each in enclosing_steps(step) if each in conditional] for step in found.witness]
     asked = list(dict.fromkeys(each for chain in chains for each in chain))
     by_item = [step for step in asked if conditional[step]]
     # A step that runs at all passes the conditions around it, one in the other: only a second step may be excluded.
-    if found.bound == "exact" and len(asked) > max(map(len, chains), default=0):
+    may_exclude = len(asked) > max(map(len, chains), default=0)
+    if found.value is None:
+        known = None if may_exclude else Quantity.from_nano(found.reached * 1_000_000, form.format)
+        return Bound("unknown", None, found.because, found.witness, known)
+    value = Quantity.from_nano(found.value * 1_000_000, form.format)
+    if found.bound == "exact" and may_exclude:
         return Bound(
             "at-most", value, f"{' and '.join(asked)} have conditions that may exclude each other", found.witness
         )

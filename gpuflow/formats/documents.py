@@ -22,6 +22,7 @@ from gpuflow.cluster.model import with_entry
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Where, fail
 from gpuflow.engines import AIRFLOW, ARGO, KUBEFLOW, NO_ENGINE
+from gpuflow.formats.events import SENSOR, Trigger, workflows_in
 from gpuflow.formats.nodes import mapping
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
 
@@ -62,6 +63,8 @@ class Document:
     """What the comments of its file silence."""
     dag: Dag | None = None
     """What was read from a DAG file: the tree, by its type."""
+    trigger: Trigger | None = None
+    """What starts it, where it stands inside a Sensor."""
 
     @property
     def name(self) -> str:
@@ -194,7 +197,7 @@ def read_text(file: str) -> tuple[str, str]:
 
 
 def documents_of(trees: Iterable[Any], file: str, silenced: tuple[SilenceComment, ...] = ()) -> list[Document]:
-    """The same, of documents that somebody has parsed."""
+    """The same, of documents that somebody has parsed. Workflows in a Sensor follow it."""
     found: list[Document] = []
     for tree in trees:
         for part in _parts(tree):
@@ -202,6 +205,8 @@ def documents_of(trees: Iterable[Any], file: str, silenced: tuple[SilenceComment
                 kind, group = kind_of(part)
                 tree = part if isinstance(part, Mapping) else {}
                 found.append(Document(tree, file, kind, group, len(found), silenced))
+                for inner, trigger in workflows_in(tree, file) if (kind, group) == SENSOR else ():
+                    found.append(Document(inner, file, *kind_of(inner), len(found), silenced, trigger=trigger))
     return found
 
 

@@ -2,7 +2,7 @@
 
 from gpuflow.graph.order import find_cycle, find_either, order, reachable
 from gpuflow.graph.peak import Peak, peak, safe_parallel
-from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown, rename, side_by_side, with_weights
+from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown, first_leaf, rename, with_unchosen, with_weights
 
 __all__ = [
     "Dag",
@@ -13,11 +13,12 @@ __all__ = [
     "Unknown",
     "find_cycle",
     "find_either",
+    "first_leaf",
     "order",
     "peak",
     "reachable",
     "rename",
     "safe_parallel",
-    "side_by_side",
+    "with_unchosen",
     "with_weights",
 ]

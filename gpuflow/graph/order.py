@@ -38,6 +38,13 @@ def order(successors: Successors) -> list[str]:
 
 def find_cycle(successors: Successors) -> list[str] | None:
     """One loop as `[a, b, a]`, beginning with its earliest-named node, or `None` where there is none."""
+    before: set[str] = set()
+    for source, after in successors.items():
+        before.add(source)
+        if not before.isdisjoint(after):
+            break
+    else:
+        return None  # no arrow leads back: most documents name a step after those that it waits for
     names = _names(successors)
     finished: set[str] = set()
     for root in names:

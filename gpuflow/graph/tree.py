@@ -21,7 +21,7 @@ Series-parallel pipelines vanish into one node this way. What does not is the *c
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -256,15 +256,36 @@ def rename(node: Tree, name_of: Callable[[str], str]) -> Tree:
             return replace(node, nodes={key: rename(each, name_of) for key, each in node.nodes.items()})
 
 
-def side_by_side(node: Tree) -> Tree:
-    """The same tree where alternatives may meet, for what is there before one of them is chosen."""
+def with_unchosen(node: Tree, names_of: Callable[[list[Tree]], Sequence[str]]) -> Tree:
+    """The same tree with a leaf beside alternatives for each but one of them: what is there of those that are not
+    chosen. `names_of` gives the names of these leaves."""
     match node:
         case Leaf():
             return node
         case Loop():
-            return replace(node, body=side_by_side(node.body))
+            return replace(node, body=with_unchosen(node.body, names_of))
         case Dag():
-            return replace(node, nodes={key: side_by_side(each) for key, each in node.nodes.items()}, either=())
+            nodes = {key: with_unchosen(each, names_of) for key, each in node.nodes.items()}
+            beside = {group[0]: names_of([node.nodes[key] for key in group]) for group in node.either}
+            edges: dict[str, Collection[str]] = {
+                key: (*after, *(name for each in after for name in beside.get(each, ())))
+                for key, after in node.edges.items()
+            }
+            for key, names in beside.items():
+                nodes |= {name: Leaf(name, {}) for name in names}
+                edges |= dict.fromkeys(names, node.edges.get(key, ()))
+            return replace(node, nodes=nodes, edges=edges)
+
+
+def first_leaf(node: Tree) -> str | None:
+    """The name of the first step of a tree; None where it has none."""
+    match node:
+        case Leaf():
+            return node.name
+        case Loop():
+            return first_leaf(node.body)
+        case Dag():
+            return next((name for each in node.nodes.values() if (name := first_leaf(each)) is not None), None)
 
 
 def _require_parallel(parallel: int | None, what: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuflow.cluster import Manifest
-from gpuflow.core.errors import Finding, Where, fail
+from gpuflow.core.errors import Finding, Where, fail, list_names
 from gpuflow.demands.model import Demand, StepDemand, usage_beyond
 from gpuflow.engines import NO_ENGINE
 from gpuflow.formats.documents import (
@@ -29,6 +29,7 @@ from gpuflow.formats.documents import (
     kind_of,
     starts_nothing,
 )
+from gpuflow.formats.events import SENSOR, other_triggers
 from gpuflow.formats.nodes import mapping, maps
 from gpuflow.kubernetes.admission.names import dns_label_faults
 from gpuflow.pod.engine_containers import engine_of, with_engine
@@ -59,11 +60,18 @@ class PassiveObject:
     def where(self) -> Where:
         return self.document.where()
 
+    @property
+    def title(self) -> str:
+        """What sentences call it; of a Sensor, with the triggers that are not counted."""
+        document = self.document
+        if not document.kind:
+            return f"document {document.index + 1}"
+        others = other_triggers(document.tree) if (document.kind, document.group) == SENSOR else []
+        return f"{document.kind} {document.name}" + (f" ({list_names(others, 'trigger')})" if others else "")
+
     def finding(self) -> Finding:
         """GF703, where nothing else was given."""
-        document = self.document
-        what = f"{document.kind} {document.name}" if document.kind else f"document {document.index + 1}"
-        return Finding("GF703", f"{what}: {self.because}", self.where)
+        return Finding("GF703", f"{self.title}: {self.because}", self.where)
 
 
 @dataclass(frozen=True)

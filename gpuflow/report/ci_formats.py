@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from gpuflow.checker.report import Report
+from gpuflow.checker.report import Report, amount
 from gpuflow.core.codes import CODES
 from gpuflow.core.errors import Finding
 from gpuflow.core.printable import github_data, github_property, json_text, line, shown_lines, xml_attribute, xml_text
@@ -68,7 +68,8 @@ def junit(reports: Sequence[Report], failing: set[str]) -> str:
         cases = [_test_case("verdict", report.verdict, report.fails(failing), words)]
         for scope in report.scopes:
             title = f"{scope.kind} {scope.name} {scope.resource}"
-            text = f"used {scope.used}, peak {scope.peak}, hard {scope.hard}"
+            used, peak, hard = (amount(each, scope.resource) for each in (scope.used, scope.peak, scope.hard))
+            text = f"used {used}, peak {peak}, hard {hard}"
             cases.append(_test_case(title, scope.verdict, scope.verdict in failing, text))
         failures = sum("<failure" in case for case in cases)
         name = xml_attribute(f"{report.pipeline} in {report.namespace}")

@@ -76,8 +76,8 @@ def _scopes(scopes: tuple[LimitLine, ...], paint: Paint) -> list[str]:
         (
             line(f"{SCOPE_WORDS.get(scope.kind, scope.kind)} {scope.name}"),
             line(scope.resource),
-            f"used {amount(scope.used if scope.used is not None else '?', scope.resource)}",
-            f"peak {amount(scope.peak if scope.peak is not None else '?', scope.resource)}",
+            f"used {amount(scope.used, scope.resource)}",
+            f"peak {amount(scope.peak, scope.resource)}",
             f"hard {amount(scope.hard, scope.resource)}",
             bar(scope),
         )
@@ -159,10 +159,10 @@ def _row(scope: LimitLine) -> str:
     cells = (
         md_cell(f"{scope.kind} {scope.name}"),
         md_code_cell(scope.resource),
-        *(None if each is None else amount(each, scope.resource) for each in (scope.used, scope.peak, scope.hard)),
+        *(amount(each, scope.resource) for each in (scope.used, scope.peak, scope.hard)),
         _verdict_text(scope.verdict),
     )
-    return "| " + " | ".join("?" if cell is None else str(cell) for cell in cells) + " |"
+    return f"| {' | '.join(cells)} |"
 
 
 def _markdown_finding(finding: Finding, since: str = "") -> list[str]:
@@ -206,8 +206,9 @@ def _change_row(key: tuple[str, str, str], old: LimitLine | None, new: LimitLine
     first = old.peak if old else Quantity.zero
     second = new.peak if new else Quantity.zero
     moved = None if first is None or second is None else second - first
-    change = "?" if moved is None else f"+{moved}" if moved > Quantity.zero else str(moved)
-    left = "?" if scope.used is None or second is None else str(scope.hard - scope.used - second)
+    left = None if scope.used is None or second is None else scope.hard - scope.used - second
+    amounts = [amount(each, key[2]) for each in (first, second, moved, left)]
+    if moved is not None and moved > Quantity.zero:
+        amounts[2] = f"+{amounts[2]}"
     verdict = _verdict_text(new.verdict) if new else "not touched"
-    cells = (md_cell(f"{key[0]} {key[1]}"), md_code_cell(key[2]), first, second, change, left, verdict)
-    return "| " + " | ".join("?" if cell is None else str(cell) for cell in cells) + " |"
+    return f"| {' | '.join([md_cell(f'{key[0]} {key[1]}'), md_code_cell(key[2]), *amounts, verdict])} |"

@@ -40,6 +40,11 @@ class ExpressionError(ValueError):
 class Literal:
     value: str | int | float | bool
     offset: int = field(default=0, compare=False)
+    is_bool: bool = field(init=False, repr=False)
+    """Asked when literals are compared: to Python, 1 is true."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_bool", isinstance(self.value, bool))
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,9 +293,9 @@ def _denies(term: Expression, terms: tuple[Expression, ...]) -> bool:
 def _values(term: Expression) -> tuple[Expression | None, frozenset[object], bool]:
     """What is compared with literals, with which, and whether it must be none of them."""
     if isinstance(term, Member):
-        return term.value, frozenset(each.value for each in term.options), term.negated
+        return term.value, frozenset(term.options), term.negated
     if isinstance(term, Compare) and term.operator in ("==", "!=") and isinstance(term.right, Literal):
-        return term.left, frozenset((term.right.value,)), term.operator == "!="
+        return term.left, frozenset((term.right,)), term.operator == "!="
     return None, frozenset(), False
 
 

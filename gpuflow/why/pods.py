@@ -15,6 +15,7 @@ from gpuflow.checker.nodes.filters import NodeFit, fit, read_pending
 from gpuflow.checker.nodes.node_info import BoundPod, UnboundPod, read_bound_pod
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.quota.namespace import namespace_policy
+from gpuflow.checker.report import amount
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.core.errors import GpuflowError, join_names
 from gpuflow.formats.nodes import maps
@@ -95,7 +96,8 @@ def _no_node_cause(unbound: UnboundPod, found: NodeFit, pools: NodePools) -> Cau
     out = capacity_hint(pools, unbound)
     if out.eligible:
         short = [
-            f"{key}: asks for {each.asked}, {each.node} has {each.largest}" for key, each in out.shortfalls.items()
+            f"{key}: asks for {amount(each.asked, key)}, {each.node} has {amount(each.largest, key)}"
+            for key, each in out.shortfalls.items()
         ]
         text = f"no node can hold it, even an empty one; the closest is {out.closest}"
         when = f"it asks for less, or a larger node comes ({'; '.join(short)})"
@@ -134,10 +136,12 @@ def _on_node(
     words = []
     for resource, missing in shortage.amounts.items():
         holders = sorted((each for each in movable if each[1].requests.get(resource)), key=lambda each: each[0])
-        held = [f"{each} {as_quantity(resource, one.requests[resource])}" for each, one, _ in holders]
+        held = [f"{each} {amount(as_quantity(resource, one.requests[resource]), resource)}" for each, one, _ in holders]
         by = f"; now held: {join_names(held)}" if held else ""
-        whole = as_quantity(resource, host.allocatable.get(resource, 0))
-        words.append(f"{as_quantity(resource, missing)} more {resource} free ({whole} in all{by})")
+        more, whole = (
+            amount(as_quantity(resource, each), resource) for each in (missing, host.allocatable.get(resource, 0))
+        )
+        words.append(f"{more} more {resource} free ({whole} in all{by})")
     if shortage.slots:
         words.append(f"one pod fewer (it takes {host.slots})")
     if not words:

@@ -517,6 +517,40 @@ def test_a_quota_that_says_less_than_its_pods_hold_is_not_believed(
     assert report.verdict == verdict
     words = "says that 0 of requests.nvidia.com/gpu is in use, and pods hold 8: with 2 more that is above 8"
     assert (words in said(report, "GF576")) is (verdict == "unknown")
+    silent = {key: value for key, value in quota(8).items() if key != "status"}
+    words = "has no status, and pods hold 8 of requests.nvidia.com/gpu: with 2 more that is above 8"
+    assert (words in said(asked(PLAIN_JOB.replace("TOLERATIONS", ""), tmp_path, silent, *pods), "GF576")) is (
+        verdict == "unknown"
+    )
+
+
+@pytest.mark.parametrize(("scope", "verdict"), [("NotTerminating", "unknown"), ("Terminating", "always")])
+def test_of_a_quota_with_a_scope_the_pods_that_it_counts_are_held_against_it(
+    scope: str, verdict: str, tmp_path: Path
+) -> None:
+    scoped = quota(8)
+    scoped["spec"]["scopes"] = [scope]
+    report = asked(PLAIN_JOB.replace("TOLERATIONS", ""), tmp_path, scoped, running("a", 4), running("b", 4))
+    assert report.verdict == verdict
+
+
+def test_steps_that_may_exclude_each_other_are_no_certain_excess_beside_an_endless_loop(tmp_path: Path) -> None:
+    result = "{{steps.gen.outputs.result}}"
+    text = f"""{HEAD}spec:
+  entrypoint: main
+  templates:
+  - name: main
+    steps:
+    - - {{name: gen, template: gen}}
+    - - {{name: a, template: train, withParam: "{result}"}}
+      - {{name: b, template: train, when: "{result} == 5"}}
+      - {{name: d, template: train, when: "{result} == 6 && 1 == 1"}}
+  - {{name: gen, script: {{image: i, command: [x], source: x}}}}
+  - {{name: train, {GPUS % 3}}}
+"""
+    assert "GF512" not in {each.code for each in asked(text, tmp_path, quota(4)).findings}
+    either = text.replace(f' when: "{result} == 5"', "").replace(f' when: "{result} == 6 && 1 == 1"', "")
+    assert "ask for 6" in said(asked(either, tmp_path, quota(4)), "GF512")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from tests.assumed import ASSUMED
 from tests.checker.test_open_quotas import quota
-from tests.checker.whole_scenes import HEAD, HOME, NAMESPACE, Body, checked, codes, line, manifest, text_of
+from tests.checker.whole_scenes import HEAD, HOME, NAMESPACE, Body, checked, codes, line, manifest, node, text_of
 from tests.readers.kfp.documents import Ir, constant, container, group, loop, output, pipeline, read, task
 
 SMALL = {"default": {"cpu": "200m", "memory": "512Mi"}, "defaultRequest": {"cpu": "50m", "memory": "128Mi"}}
@@ -88,7 +88,7 @@ def test_the_drivers_of_branches_count_beside_what_runs() -> None:
 
 
 def test_branches_of_which_one_runs_share_their_gpus_and_not_their_drivers() -> None:
-    """By hand: 4 GPUs for either branch. The cpu of both counts: the driver of one may be there beside the other."""
+    """By hand: 4 GPUs and 8050m for one branch; the driver of the other, 100m and 50m, may be there beside it."""
     condition = "inputs.parameter_values['flipped'] == 'heads'"
     tasks: Ir = {"flip": task("flip")}
     for name, asked in (("heads", condition), ("tails", f"!({condition})")):
@@ -104,7 +104,24 @@ def test_branches_of_which_one_runs_share_their_gpus_and_not_their_drivers() -> 
     report = told(read_kfp(document), limit_range(**SMALL), quota(hard))
     assert report.verdict == "always"
     assert str(line(report, "ResourceQuota", "requests.nvidia.com/gpu").peak) == "4"
-    assert str(line(report, "ResourceQuota", "requests.cpu").peak) == "16100m"
+    cpu = line(report, "ResourceQuota", "requests.cpu")
+    assert (str(cpu.peak), cpu.witness) == ("8200m", ("tails.fit", "the driver of heads.fit or tails.fit"))
+    demand = read_kfp(document)
+    assert (str(demand.peak["requests.cpu"].value), str(demand.overhead["requests.cpu"].value)) == ("8100m", "100m")
+
+
+def test_beside_a_branch_that_fills_a_node_the_driver_of_the_other_has_no_room() -> None:
+    text = """steps:
+  gen: {command: [x], cpu: 1, outputs: {acc: {type: float}}}
+  a: {command: [x], needs: [gen], cpu: 10, when: steps.gen.acc > 0.5}
+  b: {command: [x], needs: [gen], cpu: 10, when: steps.gen.acc <= 0.5}
+"""
+    small, large = (node("n", cpu=cpu) for cpu in ("10", "10100m"))
+    report = checked(text, small, engine="kubeflow")
+    assert (report.verdict, codes(report)) == ("may-queue", ["GF515"])
+    assert "the driver of a or b together ask for up to 10100m cpu, 10 are free" in text_of(report, "GF515")
+    assert checked(text, large, engine="kubeflow").verdict == "always"
+    assert checked(text, small, engine="argo").verdict == "always"
 
 
 def test_an_importer_is_refused_where_argos_containers_must_say_what_they_use() -> None:
@@ -179,3 +196,13 @@ def test_a_step_of_the_users_that_breaks_a_ratio_is_told_how_to_keep_it() -> Non
     text = "steps: {a: {command: [x], cpu: {request: 100m, limit: 1}}}"
     (finding,) = checked(text, limit_range(maxLimitRequestRatio={"cpu": "4"}), engine="none").findings
     assert "a single number for cpu or memory sets both" in str(finding.hint)
+
+
+def test_a_ratio_that_the_step_and_kubeflow_break_is_told_to_each_of_them() -> None:
+    text = "steps: {a: {command: [x], cpu: {request: 100m, limit: 1}, memory: 256Mi}}"
+    report = checked(text, limit_range(maxLimitRequestRatio={"cpu": "4"}, default={"cpu": "1"}), engine="kubeflow")
+    (finding,) = [each for each in report.findings if each.code == "GF502"]
+    own, engines, last = str(finding.hint).splitlines()
+    assert own == "main: bring request and limit closer together: a single number for cpu or memory sets both"
+    assert engines.startswith("kfp-launcher: added by Kubeflow; ") and "nobody can change" in engines
+    assert last == "else have the namespace's LimitRange changed"

@@ -151,6 +151,37 @@ def test_what_the_same_file_brings_is_there(name: str) -> None:
         ]
 
 
+CLAIMING = job(resourceClaims=[{"name": "d", "resourceClaimTemplateName": "gpus"}])
+DEVICE_KINDS = ("ResourceSlice", "DeviceClass", "ResourceClaimTemplate")
+
+
+@pytest.mark.parametrize(
+    ("brought", "shown", "not_listed", "assumed", "verdict", "code"),
+    [
+        ([], [], DEVICE_KINDS, [], "unknown", "GF536"),
+        ([], [], DEVICE_KINDS, DEVICE_KINDS[:2], "unknown", "GF536"),  # the template
+        ([DEVICES], [], DEVICE_KINDS, DEVICE_KINDS[:2], "always", None),
+        ([], [], DEVICE_KINDS, DEVICE_KINDS, "always", None),
+        ([], [], DEVICE_KINDS[:2], DEVICE_KINDS[:2], "never", "GF546"),
+        ([DEVICES], [], DEVICE_KINDS[:1], DEVICE_KINDS[:1], "never", "GF546"),  # its class
+        ([DEVICES], GPUS, (), [], "unknown", "GF547"),
+    ],
+)
+def test_who_leaves_nodes_out_is_asked_about_the_devices_of_claims(
+    brought: list[Body],
+    shown: list[Body],
+    not_listed: tuple[str, ...],
+    assumed: tuple[str, ...],
+    verdict: str,
+    code: str | None,
+) -> None:
+    world = cluster(*shown, without=("Node", *not_listed), assumed=["Node", *assumed])
+    report = check([*brought, CLAIMING], world)
+    assert report.verdict == verdict, report.findings
+    assert code is None or code in codes(report)
+    assert set(report.assumed) == {"Node", *assumed} - ({"ResourceClaimTemplate"} if brought else set())
+
+
 REFUSES = {
     "quota": (quota({"pods": "0"}), "never"),
     "compute": (quota({"requests.cpu": "500m"}), "never"),

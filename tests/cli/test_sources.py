@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from gpuflow.core.errors import GpuflowError
 from gpuflow.formats.contents import contents_of
 from tests.cli.commands import Answer, Gpuflow
+from tests.readers.argo.test_events import SENSOR
 
 OURS = """apiVersion: gpuflow/v1
 kind: Pipeline
@@ -299,6 +300,16 @@ def test_kinds_that_may_start_pods_are_not_said_to_start_none(gpuflow: Gpuflow, 
     assert answer.code == 0
     assert "not counted, because gpuflow does not know their pods: PipelineRun x\n" in answer.err
     assert "not counted, because they start nothing by themselves: Service s\n" in answer.err
+
+
+def test_a_workflow_in_a_sensor_counts_and_other_triggers_are_named(gpuflow: Gpuflow, folder: Path) -> None:
+    Path("sensor.yaml").write_text(SENSOR)
+    answer = gpuflow("demand", "sensor.yaml")
+    assert answer.code == 0 and "train" in answer.out
+    assert 'not counted, because gpuflow does not know their pods: Sensor reviews (trigger "tell")\n' in answer.err
+    assert "a mutex in synchronization waits for the run before" in answer.err
+    refused = gpuflow("import", "sensor.yaml")
+    assert refused.code == 1 and "GF789 Sensor reviews" in refused.err
 
 
 def test_a_file_that_names_no_kind_is_told_what_is_read(gpuflow: Gpuflow, folder: Path) -> None:

@@ -4,6 +4,7 @@ Tests gpuflow/graph/antichain.py, gpuflow/graph/peak.py and gpuflow/graph/tree.p
 """
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 from unittest.mock import patch
 
@@ -133,7 +134,7 @@ def test_a_gap_under_caps_is_told_with_both_numbers():
 def test_the_order_in_which_steps_are_written_does_not_change_the_peak(dag, random):
     names = list(dag.nodes)
     random.shuffle(names)
-    shuffled = Dag({name: dag.nodes[name] for name in names}, dag.edges, dag.parallel)
+    shuffled = replace(dag, nodes={name: dag.nodes[name] for name in names})
     assert peak(shuffled, "gpu").value == peak(dag, "gpu").value
 
 
@@ -159,8 +160,8 @@ def test_whatever_the_run_turns_out_to_be_it_stays_within_the_bound(tree, copies
 def _told(node, copies):
     """The tree once the run has told every unknown number of copies."""
     match node:
-        case Dag(nodes, edges, parallel):
-            return Dag({name: _told(child, copies) for name, child in nodes.items()}, edges, parallel)
+        case Dag(nodes):
+            return replace(node, nodes={name: _told(child, copies) for name, child in nodes.items()})
         case Loop(name, body, told, parallel):
             return Loop(name, _told(body, copies), copies if isinstance(told, Unknown) else told, parallel)
     return node

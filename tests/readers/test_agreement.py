@@ -35,7 +35,7 @@ WORDS = {
     "patch": "the recording of Kubeflow's driver has no patch for a task: it was made without the inputs around it",
     "claim": "a claim is created inside the driver's program, which the workflow does not show",
     "cache": "the workflow shows that a task whose result is cached has no pod, so two such tasks may not run together",
-    "branch": "of branches that exclude each other the drivers run side by side all the same, and reach the bound",
+    "alternatives": "the IR shows which branches exclude each other: one runs, and of the others their drivers alone",
 }
 """Why the two may differ."""
 
@@ -105,7 +105,10 @@ def reasons(ir: Demand, workflow: Demand) -> Iterator[str]:
             because = theirs.because or ""
             assert "-driver.outputs.parameters." in because
             yield "items" if "iteration-count" in because else "patch"
+        elif ours.value != theirs.value:
+            assert "may exclude each other" in (theirs.because or "") and theirs.value is not None
+            assert ours.bound == "exact" and ours.value is not None and ours.value < theirs.value, (key, ours, theirs)
+            yield "alternatives"
         else:
-            assert ours.value == theirs.value, (key, ours, theirs)
-            assert {ours.bound, theirs.bound} == {"exact", "at-most"}
-            yield "cache" if theirs.bound == "at-most" else "branch"
+            assert (ours.bound, theirs.bound) == ("exact", "at-most")
+            yield "cache"

@@ -44,7 +44,9 @@ def bare(tree: Any) -> Any:
         return tuple(map(bare, tree))
     if not isinstance(tree, Literal | Reference | Compare | Member | Logic | Not):
         return tree
-    changes = {field.name: bare(getattr(tree, field.name)) for field in fields(tree) if field.name != "offset"}
+    changes = {
+        field.name: bare(getattr(tree, field.name)) for field in fields(tree) if field.init and field.name != "offset"
+    }
     return replace(tree, **changes, offset=0)
 
 
@@ -207,3 +209,43 @@ def test_and_binds_stronger_than_or_and_not_stronger_than_both() -> None:
         "params.b",
         "params.c",
     ]
+
+
+FEW: tuple[Any, ...] = (0, 1, 1.0, True, False, "1", "a")
+REF = Reference(OutputRef("a", "b"))
+few = st.sampled_from(FEW).map(Literal)
+asked = st.one_of(
+    st.builds(Compare, st.sampled_from(["==", "!="]), st.just(REF), few),
+    st.builds(Member, st.just(REF), st.lists(few, min_size=1, max_size=3).map(tuple), st.booleans()),
+)
+conditions = st.recursive(
+    asked,
+    lambda inner: st.one_of(
+        st.builds(Logic, st.sampled_from(["and", "or"]), st.lists(inner, min_size=2, max_size=3).map(tuple)),
+        st.builds(Not, inner),
+    ),
+    max_leaves=6,
+)
+
+
+def holds(tree: Any, value: Any) -> bool:
+    """What a condition says of a value where true is no number, as in CEL."""
+    if isinstance(tree, Not):
+        return not holds(tree.term, value)
+    if isinstance(tree, Logic):
+        return (all if tree.operator == "and" else any)(holds(term, value) for term in tree.terms)
+    options = tree.options if isinstance(tree, Member) else (tree.right,)
+    equal = any(each.value == value and isinstance(each.value, bool) is isinstance(value, bool) for each in options)
+    return equal is not (tree.negated if isinstance(tree, Member) else tree.operator == "!=")
+
+
+@given(conditions, conditions)
+def test_conditions_that_exclude_each_other_never_both_hold(one: Expression, other: Expression) -> None:
+    if expression.exclude(one, other):
+        assert not any(holds(one, value) and holds(other, value) for value in (*FEW, 7, "other"))
+
+
+def test_a_condition_and_its_opposite_exclude_each_other() -> None:
+    first = Compare("==", REF, Literal(1))
+    assert expression.exclude(first, Not(first)) and expression.exclude(first, Compare("!=", REF, Literal(1)))
+    assert not expression.exclude(first, Compare("!=", REF, Literal(True)))

@@ -155,12 +155,13 @@ class Concurrency:
     """The steps of a demand with everything that bounds how many live at once."""
 
     def __init__(self, demand: Demand) -> None:
-        self.tree = demand.graph
+        self.tree = demand.moments
         self.cap: int | None = None
-        self.pods = {step.name: step.pods for step in demand.steps}
+        self.pods = {step.name: step.pods for step in demand.steps} | dict.fromkeys(demand.drivers_beside, 1)
         gangs = [sum(part.pods for part in parts) for parts in demand.gangs.values()]
         self.largest_gang = max(gangs, default=1)
-        self.copies = {step.name: step.copies for step in demand.steps}
+        counted = (*demand.by_name.items(), *demand.drivers_beside.items())
+        self.copies = {name: step.copies for name, step in counted}
         self._peak_loads: dict[Load, PeakLoad] = {}
         self._reached: dict[Load, int] = {}
         self._totals: dict[tuple[str, ...], int | None] = {}

@@ -115,6 +115,8 @@ class DeviceResult(NamedTuple):
     device: DeviceId
     share: tuple[tuple[str, Quantity], ...] = ()
     """What it takes of a device that is shared."""
+    takes_nothing: bool = False
+    """The device is shared without a capacity: anybody may have it too."""
 
     def __str__(self) -> str:
         return f"{self.request}={self.device}"
@@ -388,7 +390,8 @@ class _Search:
             self.taking[id] = {name: held.get(name, Quantity.zero) + amount for name, amount in more.items()}
         else:
             self.taken.setdefault(id, set()).add(claim)
-        self.results[claim].append(DeviceResult(request.full_name, id, tuple(more.items())))
+        is_free = shares and not more and not device.consumes
+        self.results[claim].append(DeviceResult(request.full_name, id, tuple(more.items()), is_free))
 
         def undo() -> None:
             self.results[claim].pop()

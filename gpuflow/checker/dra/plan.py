@@ -160,7 +160,7 @@ def _devices_of_one_more(
         (picked.device, picked.share)
         for claim, one in zip(claims, found.claims, strict=True)
         for picked in one
-        if picked.request not in claim.admin_requests
+        if picked.request not in claim.admin_requests and not picked.takes_nothing
     )
 
 

@@ -63,13 +63,18 @@ def refusal_hint(answer: Admission, demand: Demand) -> str | None:
             hint = "write the limit too, equal to the request; where the document asks for none, drop the key from the "
             return f"{hint}LimitRange that gives it"
     owners = {name for reason in answer.reasons for name in answer.containers_behind(reason)}
-    if owners and owners <= demand.engine_settings.keys():
-        facts = facts_of(demand.engine)
-        added = f"{', '.join(sorted(owners))}: added by {facts.title}; {facts.container_settings}"
-        return f"{added}\nelse have the namespace's LimitRange changed"
+    engines = owners & demand.engine_settings.keys()
     ours = demand.pipeline is not None
     known = [found for reason in answer.reasons if (found := _admission_hint(reason, ours=ours)) is not None]
-    return min(known, key=lambda each: each[0])[1] if known else None
+    own = min(known, key=lambda each: each[0])[1] if known else None
+    if not engines:
+        return own
+    facts = facts_of(demand.engine)
+    added = f"{', '.join(sorted(engines))}: added by {facts.title}; {facts.container_settings}"
+    lines = [added, "else have the namespace's LimitRange changed"]
+    if own is not None and owners > engines:
+        lines.insert(0, f"{', '.join(sorted(owners - engines))}: {own}")
+    return "\n".join(lines)
 
 
 def _admission_hint(reason: Reason, *, ours: bool) -> tuple[int, str] | None:
@@ -79,7 +84,8 @@ def _admission_hint(reason: Reason, *, ours: bool) -> tuple[int, str] | None:
             text = f"a LimitRange of type Pod with max for {key} refuses every pod that asks for none; "
             return 0, f"{text}drop it there and bound it with a quota on requests.{key}"
         case BoundViolation(bound="ratio"):
-            return 1, "bring request and limit closer together: a single number for cpu or memory sets both"
+            set_both = ": a single number for cpu or memory sets both" if ours else ""
+            return 1, f"bring request and limit closer together{set_both}"
         case LimitRequired():
             text = "a LimitRange with min for a GPU gives containers a request without a limit; "
             return 2, f"{text}drop the key from the LimitRange"
@@ -262,7 +268,7 @@ def reason_not_now(pod: UnboundPod, nodes: str, names: Collection[str], fitted: 
     if len(lacking) == len(set(reasons)):
         wanted = lacking or list(pod.requests)
         wanted = [each for each in wanted if "/" in each] or wanted
-        asks = ", ".join(f"{amount(as_quantity(each, pod.requests[each]))} {each}" for each in sorted(wanted))
+        asks = ", ".join(f"{amount(as_quantity(each, pod.requests[each]), each)} {each}" for each in sorted(wanted))
         return f"none of {nodes} has {asks or 'a place'} free"
     return _each_node(nodes, len(names), Counter(reasons), short)
 
@@ -282,7 +288,7 @@ def reason_nowhere(node_pools: NodePools, pod: UnboundPod, pods: int) -> str:
     found = capacity_hint(node_pools, pod)
     if found.shortfalls:
         return ", ".join(
-            f"{name}: asked {amount(offer.asked)}, the largest eligible node has {amount(offer.largest)}"
+            f"{name}: asked {amount(offer.asked, name)}, the largest eligible node has {amount(offer.largest, name)}"
             for name, offer in found.shortfalls.items()
         )
     pool = node_pools.pool(pod)

@@ -7,7 +7,7 @@ with few comparisons.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -211,9 +211,17 @@ class NodePools:
         shared = {key for (key, _), count in counts.items() if count > 1}
         return frozenset({HOSTNAME, *(key for key, _ in counts)} - shared)
 
+    @cached_property
+    def common_keys(self) -> frozenset[str]:
+        """The labels that every node has, those of node groups too."""
+        nodes = (*(host.node for host in self.node_list.hosts), *self.node_list.templates)
+        return (
+            frozenset.intersection(*(frozenset({HOSTNAME, *node.labels}) for node in nodes)) if nodes else frozenset()
+        )
+
     def count_now(self, pod: UnboundPod, enough: int | None = None) -> int:
         """How many copies fit next to what is running, counted until there are `enough`."""
-        pool, most = self.pool(pod), most_per_node(pod)
+        pool, most = self.pool(pod), most_per_node(pod, self.common_keys if pod.affinity.apart else ())
         hosts = self.open_hosts(pod)
         if hosts is pool.now:
             names = scarce_first(pod.requests)
@@ -224,7 +232,7 @@ class NodePools:
         """How many copies fit on empty nodes, and on those that node groups may add."""
         names = scarce_first(pod.requests)
         amounts = tuple(pod.requests[name] for name in names)
-        pool, most = self.pool(pod), most_per_node(pod)
+        pool, most = self.pool(pod), most_per_node(pod, self.common_keys if pod.affinity.apart else ())
         return pool.table("empty", names).count(amounts, most), pool.table("new", names).count(amounts, most)
 
 
@@ -246,10 +254,11 @@ def volume_refusals(pod: UnboundPod, node: Node) -> list[str]:
     return [] if pod.volumes is None else pod.volumes.refusals(node.name, node.labels)
 
 
-def most_per_node(pod: UnboundPod) -> int | None:
-    """How many copies of a pod one node takes at most: one that claims something of the node is alone there."""
+def most_per_node(pod: UnboundPod, keys: Collection[str] = (HOSTNAME,)) -> int | None:
+    """How many copies of a pod one node takes at most: one that claims something of the node is alone there. `keys`:
+    labels that all nodes have, so that none is outside of every domain."""
     alone = any(
-        term.topology_key == HOSTNAME and term.matches(pod.namespace, pod.labels, {}) for term in pod.affinity.apart
+        term.topology_key in keys and term.matches(pod.namespace, pod.labels, {}) for term in pod.affinity.apart
     )
     return 1 if alone or pod.ports or volumes.disks_clash(pod.disks, pod.disks) else None
 

@@ -24,14 +24,18 @@ NO_EXISTING: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
 CONTROLLER_LABELS: Final = (
-    "controller-revision-hash", "controller-uid", "dag_id", "job-name", "map_index", "pod-template-generation",
-    "pod-template-hash", "run_id", "task_id", "try_number",
+    "airflow_kpo_in_cluster", "airflow_version", "already_checked", "controller-revision-hash", "controller-uid",
+    "dag_id", "domain", "execution-id", "group-name", "interruptible", "job-name", "job-role",
+    "kubernetes_pod_operator", "map_index", "node-id", "parent_dag_id", "pod-template-generation", "pod-template-hash",
+    "project", "replica-index", "replica-type", "run_id", "shard-key", "spark-app-name", "spark-app-selector",
+    "spark-exec-id", "spark-role", "spark-version", "task-name", "task_id", "try_number", "workflow-name",
 )  # fmt: skip
+"""Those without a prefix, of Kubernetes, Airflow, Flyte, Spark and the operators for training."""
 
 
 def is_of_controller(key: str) -> bool:
     """Whether a label may be one that controllers write, and no template has."""
-    return key in CONTROLLER_LABELS or ("/" in key and not key.startswith("app.kubernetes.io/"))
+    return key in CONTROLLER_LABELS or "/" in key
 
 
 class PodAffinityTerm(NamedTuple):

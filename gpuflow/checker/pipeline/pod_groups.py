@@ -72,7 +72,10 @@ def pod_groups(
     if driver is not None:
         groups.append(
             PodGroup(
-                _in_namespace(driver.pod, namespace), tuple(one.step.name for one in admissions), 1, is_driver=True
+                _in_namespace(driver.pod, namespace),
+                (*(one.step.name for one in admissions), *demand.drivers_beside),
+                1,
+                is_driver=True,
             )
         )
     return groups

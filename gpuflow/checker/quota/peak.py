@@ -26,7 +26,7 @@ from gpuflow.demands.model import LAUNCHER, KeptPods, largest_usage, sum_usages
 from gpuflow.demands.peaks import Usage, tree_of
 from gpuflow.demands.stored import StoredObject, kind_of_key
 from gpuflow.engines import NO_ENGINE, RunObject, facts_of
-from gpuflow.graph import safe_parallel, side_by_side
+from gpuflow.graph import safe_parallel
 from gpuflow.kubernetes.admission.decision import Admission
 from gpuflow.kubernetes.admission.quota import Quota
 from gpuflow.kubernetes.admission.usage import claims_of_pod
@@ -413,14 +413,16 @@ def _count(
             charge = largest_usage((_charges(one.ever, quotas), before))
             known[key] = sum_usages([({_demand_key(name): each for name, each in charge.items()}, one.step.pods)])
         charges[one.step.name] = known[key]
+    beside = {_demand_key(name): each for name, each in before.items()}
+    charges |= dict.fromkeys(demand.drivers_beside, beside)
     # Gangs whose pods differ run whole or not at all.
     mixed = (sum_usages((charges[part.name], 1) for part in parts) for parts in demand.gangs.values() if len(parts) > 1)
     return QuotaCounts(
         charges,
         before,
         [*known.values(), *mixed],
-        tree_of(side_by_side(demand.graph) if before else demand.graph, charges),
-        peaks_of(demand.graph, charges, demand.conditional, {_demand_key(name): each for name, each in before.items()}),
+        tree_of(demand.moments, charges),
+        peaks_of(demand.moments, charges, demand.conditional),
     )
 
 

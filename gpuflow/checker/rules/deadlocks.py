@@ -52,8 +52,8 @@ def waiting_counts_in_quota(q: Question) -> Iterator[Problem]:
             f"{list_names(waiting)}: pods that wait in queue {names} already count in quota {scope.name}, which "
             f"refuses more of {scope.resource} while they wait",
             q.where(waiting[0]),
-            f"a quota of {amount(scope.used + scope.peak)} is enough for all pods that may wait; or let only the queue "
-            "count it",
+            f"a quota of {amount(scope.used + scope.peak, scope.resource, round_up=True)} is enough for all pods that "
+            "may wait; or let only the queue count it",
         )
         return
 
@@ -98,8 +98,8 @@ def gangs_above_quota(q: Question) -> Iterator[Problem]:
                     most = quota.hard[key].milli // charge_of(members[0].ever, quota)[key].milli
                     hint = f"that is {most} such pod{'' if most == 1 else 's'}: ask for less in it"
                 yield Problem(
-                    f'step "{name}": {asking} for {whole[key]} of {key}, and quota '
-                    f"{quota.name} allows at most {quota.hard[key]}",
+                    f'step "{name}": {asking} for {amount(whole[key], key)} of {key}, and quota '
+                    f"{quota.name} allows at most {amount(quota.hard[key], key)}",
                     q.where(members[0].step.name),
                     f"{hint}; or have the quota raised",
                 )
@@ -131,11 +131,11 @@ def gang_deadlocks(q: Question) -> Iterator[Problem]:
             if any(part.total > quota.hard[key] for part in held) or not may_block(held, free):
                 continue
             enough = sum((part.most_held * part.copies for part in held), min(part.smallest_pod for part in held))
-            text = f"{list_names(list(parts), 'gang')}: when they run at once, each can take a part of the {free} of "
-            text += f"{key} that quota {quota.name} leaves and wait forever for the rest"
+            text = f"{list_names(list(parts), 'gang')}: when they run at once, each can take a part of the "
+            text += f"{amount(free, key)} of {key} that quota {quota.name} leaves and wait forever for the rest"
             words = "let one run at a time" + (" (needs, or parallel)" if q.demand.kind == "Pipeline" else "")
             leave = "leave" if enough <= quota.hard[key] else "have the quota raised to leave"
-            hint = f"{words}, or {leave} {enough} of {key} free for them"
+            hint = f"{words}, or {leave} {amount(enough, key, round_up=True)} of {key} free for them"
             yield Problem(text, q.where(gangs[next(iter(parts))][0].step.name), hint)
             return
 

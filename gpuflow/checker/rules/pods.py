@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpuflow.catalog.kubernetes_names import PRODUCT_KEY, profile_of_resource, read_product_label
 from gpuflow.checker.hints.refusals import refusal_hint
@@ -12,12 +12,17 @@ from gpuflow.checker.nodes.node_info import Node, read_node
 from gpuflow.checker.nodes.node_selection import read_placement
 from gpuflow.checker.question import Question, check_rule
 from gpuflow.checker.quota.namespace import StepAdmission, driver_admission
+from gpuflow.checker.report import amount
+from gpuflow.checker.snapshot.missing_kinds import leaves_nodes_out
 from gpuflow.cluster import Manifest
 from gpuflow.core.errors import Finding, Problem, Where, join_names, list_names
 from gpuflow.demands import Demand
 from gpuflow.engines import facts_of, too_small_containers
 from gpuflow.kubernetes.admission.pod import quality_of_service, read_pod
 from gpuflow.kubernetes.labels import Toleration, read_tolerations
+
+if TYPE_CHECKING:
+    from gpuflow.checker.dra.inventory import DeviceNeeds
 
 STAGES: Final = {
     "quota": ("GF501", "ask for less in this step, or have the quota raised"),
@@ -65,16 +70,16 @@ def limit_range_gpus(q: Question) -> Iterator[Problem]:
     for one in q.admissions:
         before = dict(containers_of(one.step.pod))
         for name, resources in containers_of(one.ever.pod):
-            for key, amount in resources.items():
+            for key, wanted in resources.items():
                 if "/" in key and key not in before.get(name, {}):
-                    given.setdefault((key, str(amount)), {}).setdefault(one.step.name, []).append(name)
-    for (key, amount), steps in given.items():
+                    given.setdefault((key, str(wanted)), {}).setdefault(one.step.name, []).append(name)
+    for (key, wanted), steps in given.items():
         groups: dict[str, list[str]] = {}
         for step, names in steps.items():
             groups.setdefault(", ".join(sorted(names)), []).append(step)
         who = "; ".join(f"{names} of {join_names(members)}" for names, members in groups.items())
         yield Problem(
-            f"the LimitRange gives {amount} {key} to every container that asks for none: {who}",
+            f"the LimitRange gives {wanted} {key} to every container that asks for none: {who}",
             _limit_range_line(limit_ranges, key) or q.where(next(iter(steps))),
             f"in a LimitRange, max for {key} becomes the default of every container; drop it there and bound GPUs with "
             f"a quota on requests.{key}",
@@ -112,6 +117,40 @@ def unseen_parts(q: Question) -> Iterator[Problem]:
             what = "where it may run"
         text = f"{part.step}: {what} is not known: {part.because}"
         yield Problem(text, part.where, part.hint)
+
+
+@check_rule("GF546", severity="error", verdict="never")
+def missing_devices(q: Question) -> Iterator[Problem]:
+    """Claims, templates and classes that are not there, where nodes are left out; else the nodes are asked."""
+    for one, needs in _claiming_steps(q):
+        if needs.never is not None:
+            hint = "create it first, or correct the name"
+            text = f'step "{one.step.name}" never gets the devices of its claims'
+            yield Problem(text, q.where(one.step.name), hint, kubernetes=needs.never)
+
+
+@check_rule("GF547", verdict="unknown")
+def devices_without_nodes(q: Question) -> Iterator[Problem]:
+    """Devices that the snapshot shows, and not the nodes on which they are."""
+    names = [one.step.name for one, needs in _claiming_steps(q) if needs.never is None]
+    if names and q.cluster.knows("ResourceSlice"):
+        text = f"{list_names(names)}: it is unknown whether a node has the devices: the snapshot leaves nodes out, and "
+        hint = "show the nodes; or leave the ResourceSlices out and write assumed: [ResourceSlice]"
+        yield Problem(f"{text}devices are counted on nodes", q.where(names[0]), hint)
+
+
+def _claiming_steps(q: Question) -> Iterator[tuple[StepAdmission, DeviceNeeds]]:
+    """The steps whose pods claim devices, with what these ask for, where the snapshot leaves nodes out."""
+    claiming = [one for one in q.admissions if one.ever.allowed and one.ever.pod["spec"].get("resourceClaims")]
+    if not claiming or not leaves_nodes_out(q.cluster):
+        return
+    from gpuflow.checker.dra.inventory import Inventory, read_device_needs  # few pods claim devices
+
+    inventory = Inventory(q.cluster, q.namespace)
+    for one in claiming:
+        needs = read_device_needs(one.ever.pod, inventory, ())
+        if needs is not None:
+            yield one, needs
 
 
 GPU: Final = "nvidia.com/gpu"
@@ -265,7 +304,9 @@ def small_containers(q: Question) -> Iterator[Problem]:
     for one in q.admissions if facts.launcher_memory is not None else ():
         for name, limit in too_small_containers(one.ever.pod, facts):
             if name not in q.demand.engine_settings:
-                found.setdefault(f'container "{name}" may use {limit} of memory', []).append(one.step.name)
+                found.setdefault(f'container "{name}" may use {amount(limit, "memory")} of memory', []).append(
+                    one.step.name
+                )
     for what, steps in found.items():
         text = f"{list_names(steps)}: {what}, and {facts.title} starts it through a program of its own that needs "
         text += f"{facts.launcher_memory}: it is killed, or hangs, before its command runs"

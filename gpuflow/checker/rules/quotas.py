@@ -24,7 +24,8 @@ from gpuflow.demands import Demand
 from gpuflow.demands.peaks import enclosing_steps
 from gpuflow.demands.stored import StoredObject
 from gpuflow.engines import facts_of
-from gpuflow.kubernetes.admission.quota import QuotaExceeded, UsageUnknown
+from gpuflow.kubernetes.admission.pod import read_pod
+from gpuflow.kubernetes.admission.quota import QuotaExceeded, UsageUnknown, usage_of
 from gpuflow.kubernetes.admission.usage import COMPUTE, is_tracked_for_pods
 from gpuflow.kubernetes.resources import read_map, read_maps
 from gpuflow.quantity import Quantity
@@ -56,8 +57,8 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
     if made is not None and made.per == "run" and scope.verdict == "never":
         yield Finding(
             "GF501",
-            f"the run's own {made.kind} can never be created: quota {scope.name} allows {scope.hard} of "
-            f"{scope.resource}",
+            f"the run's own {made.kind} can never be created: quota {scope.name} allows "
+            f"{amount(scope.hard, scope.resource)} of {scope.resource}",
             item.at("spec", "hard"),
             "run in another namespace, or have the quota raised; no step starts before",
         )
@@ -94,10 +95,11 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
         yield from _unbounded_peak(q, line)
         if scope.verdict != "may-queue":
             return
+    most, free, hard = (amount(each, scope.resource) for each in (asked, left, scope.hard))
     if scope.verdict == "unknown" and said:
-        most = f"{_owners(said)} may store up to {amount(asked)} of {scope.resource}"
         why = bound.because or "a run that failed is kept beside those that succeeded"
-        text = f"{most}; quota {scope.name} leaves {amount(left)} of {amount(scope.hard)}: {why}"
+        text = f"{_owners(said)} may store up to {most} of {scope.resource}; "
+        text += f"quota {scope.name} leaves {free} of {hard}: {why}"
         yield warning("GF514", text, where, "have the quota raised to the most that there may be")
         return
     if scope.verdict == "unknown" and bound.reached is not None:
@@ -105,8 +107,8 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
         hint = f"{cap} a quota for the most that it may hold"
         if scope.safe_parallelism is not None and facts_of(demand.engine).keeps_parallel:
             hint = f"with {cap_text(demand, scope.safe_parallelism)} this line of the quota always has room"
-        text = f"{scope.resource}: quota {scope.name} leaves {left} of {scope.hard}, and the worst moment is at most "
-        text += f"{scope.peak}, perhaps less: {bound.because}"
+        text = f"{scope.resource}: quota {scope.name} leaves {free} of {hard}, and the worst moment is at most "
+        text += f"{most}, perhaps less: {bound.because}"
         yield warning("GF514", text, where, hint)
         return
     if scope.witness:
@@ -122,7 +124,6 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
     if made is not None and made.per == "run":
         hint = f"nothing asks again: while old ones are kept, no run starts; delete some {made.kind}s first"
     is_less = bound.bound == "at-most" or demand.only_at_most is not None or bound.reached is not None
-    most, free, hard = (amount(each, scope.resource) for each in (asked, left, scope.hard))
     most = f"up to {most}" if is_less and scope.peak is not None else most
     beside = ", without what is unknown" if scope.peak is None else ""
     text = f"{together} for {most} of {scope.resource}{beside}; quota {scope.name} leaves {free} of {hard}"
@@ -160,15 +161,17 @@ def _refused_for_ever(line: LimitLine, item: Manifest, said: Sequence[StoredObje
         what = f"never gets all that it needs: its controller makes {made} of {line.resource}"
     else:
         count = f" of {line.resource}"
-    text = f"{_owners(own or said)} {what}: quota {line.name} allows {line.hard}{count}"
+    text = f"{_owners(own or said)} {what}: quota {line.name} allows {amount(line.hard, line.resource)}{count}"
     return Finding("GF805", text, item.at("spec", "hard"), "run in another namespace, or have the quota raised")
 
 
 def _full_of_history(demand: Demand, line: LimitLine, stored: StoredObjects) -> Finding:
     """Finished runs that are kept, and leave no room for another one."""
     text = f"{_owners(stored.documents) or f'{demand.kind} {demand.name}'} keeps {stored.kept} of {line.resource} of "
-    text += f"runs that succeeded, and quota {line.name} allows {line.hard}: then no run starts any more, and nothing "
-    text += "deletes them"
+    text += (
+        f"runs that succeeded, and quota {line.name} allows {amount(line.hard, line.resource)}: then no run starts any "
+    )
+    text += "more, and nothing deletes them"
     word = "engines: {argo: {history: …}}" if demand.kind == "Pipeline" else "successfulJobsHistoryLimit"
     where = stored.documents[0].where if stored.documents else Where(demand.file)
     return Finding("GF806", text, where, f"keep fewer of them ({word}), or have the quota raised")
@@ -178,8 +181,9 @@ def _updates(line: LimitLine, said: Sequence[StoredObject]) -> Iterator[Finding]
     """Old revisions are kept, so that an update needs more than the first start."""
     more = Quantity.from_units(sum(each.by_updates for each in said))
     if more and line.peak is not None and line.verdict == "always" and line.peak + more > line.hard:
-        text = f"{_owners(said)} has {amount(line.peak)} of {line.resource} at first, and after updates up to "
-        text += f"{amount(line.peak + more)}; quota {line.name} allows {amount(line.hard)} and may refuse an update"
+        first, most, hard = (amount(each, line.resource) for each in (line.peak, line.peak + more, line.hard))
+        text = f"{_owners(said)} has {first} of {line.resource} at first, and after updates up to "
+        text += f"{most}; quota {line.name} allows {hard} and may refuse an update"
         yield Finding("GF807", text, said[0].where, "lower revisionHistoryLimit, or have the quota raised", "note")
 
 
@@ -193,7 +197,7 @@ def _cannot_finish(demand: Demand, line: LimitLine, at_least: Quantity) -> Findi
     steps = [step.name for step in demand.steps if step.is_sure]
     drivers = ", the engine's driver pods among them" if demand.driver is not None and kind != "Workloads" else ""
     text = f"the run cannot finish: {join_names(steps)} leave {at_least} {kind} behind{drivers}, which count until "
-    text += f"the run is deleted; quota {line.name} allows {line.hard} of {line.resource}"
+    text += f"the run is deleted; quota {line.name} allows {amount(line.hard, line.resource)} of {line.resource}"
     return Finding(
         "GF509", text, demand.where(steps[0]) if steps else Where(demand.file), facts_of(demand.engine).waits["objects"]
     )
@@ -220,15 +224,20 @@ def unknown_usage(q: Question) -> Iterator[Problem]:
 @check_rule("GF576", verdict="unknown")
 def late_usage(q: Question) -> Iterator[Problem]:
     """Quotas that say less is in use than the pods of their namespace hold, where the pipeline then has no room."""
-    all_pods = {quota.name for _, quota in q.policy.quotas if not quota.scopes}
+    quotas = {quota.name: quota for _, quota in q.policy.quotas}
     for scope, _, item, _, _ in q.quota_lines:
-        if scope.verdict != "always" or scope.name not in all_pods or not is_tracked_for_pods(scope.resource):
+        quota, used, peak = quotas.get(scope.name), scope.used, scope.peak or Quantity.zero
+        if scope.verdict != "always" or quota is None or used is None or not is_tracked_for_pods(scope.resource):
             continue
         held = q.ready.live_usage.get(scope.resource, Quantity.zero)
-        used, peak = scope.used or Quantity.zero, scope.peak or Quantity.zero
+        if held > used and quota.scopes:
+            held = usage_of(quota, map(read_pod, q.ready.live_pods)).get(scope.resource, Quantity.zero)
         if used < held and held + peak > scope.hard:
-            text = f"quota {scope.name} says that {amount(used)} of {scope.resource} is in use, and pods hold "
-            text += f"{amount(held)}: with {amount(peak)} more that is above {amount(scope.hard)}"
+            hold, more, hard = (amount(each, scope.resource) for each in (held, peak, scope.hard))
+            said = f"says that {amount(used, scope.resource)} of {scope.resource} is in use, and pods hold {hold}"
+            if not item.body.get("status"):
+                said = f"has no status, and pods hold {hold} of {scope.resource}"
+            text = f"quota {scope.name} {said}: with {more} more that is above {hard}"
             yield Problem(text, item.at("status", "used"), "take the snapshot again when Kubernetes has caught up")
 
 

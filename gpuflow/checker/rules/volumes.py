@@ -13,6 +13,7 @@ from gpuflow.checker.nodes.storage import Claim, Storage
 from gpuflow.checker.pipeline.nodes.mounted_claims import NO_VOLUMES
 from gpuflow.checker.question import Question, check_rule
 from gpuflow.checker.quota.claims import charges_of_claims, counts_claims, run_claims, where_of_claims
+from gpuflow.checker.report import amount
 from gpuflow.core.errors import Finding, Problem, Where, did_you_mean
 from gpuflow.kubernetes.admission.classes import default_class, is_default, name_of
 from gpuflow.kubernetes.admission.field_errors import join_clauses, sentences
@@ -184,8 +185,10 @@ def small_claims(q: Question) -> Iterator[Problem]:
         claim = q.ready.storage.claims.get((q.namespace, name))
         holds = Quantity.zero if claim is None else _room_of_claim(claim, q.ready.storage)
         if holds and taken > holds:
-            text = f'step "{step}": the claim "{name}" holds {holds}, and the inputs and outputs there take {taken}'
-            yield Problem(text, q.where(step), f"raise the claim to {taken} or more, or put files elsewhere")
+            has, takes = amount(holds, "storage"), amount(taken, "storage")
+            text = f'step "{step}": the claim "{name}" holds {has}, and the inputs and outputs there take {takes}'
+            enough = amount(taken, "storage", round_up=True)
+            yield Problem(text, q.where(step), f"raise the claim to {enough} or more, or put files elsewhere")
 
 
 def _room_of_claim(claim: Claim, storage: Storage) -> Quantity:

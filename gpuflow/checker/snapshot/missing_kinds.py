@@ -246,16 +246,17 @@ def needed_kinds(cluster: Cluster, namespace: str, demand: Demand) -> dict[str, 
     pods: list[Mapping[str, Any]] = [each.pod for step in demand.steps for each in step.pod_sets]
     specs = [pod["spec"] for pod in pods]
     found = {"Node": "where the pods can run"} if pods else {}
-    # Of an account the name alone matters. A claim of a file may have a volume already, and classes decide together.
-    brought = {item.name for item in cluster.of("ServiceAccount", namespace) if item.is_new}
-    for kind, names in {
-        "ServiceAccount": _field_values(specs, "serviceAccountName") - {DEFAULT_ACCOUNT, *brought},
+    named: dict[str, set[str]] = {
+        "ServiceAccount": _field_values(specs, "serviceAccountName") - {DEFAULT_ACCOUNT},
         "PriorityClass": _field_values(specs, "priorityClassName") - {each.name for each in SYSTEM_CLASSES},
         "RuntimeClass": _field_values(specs, "runtimeClassName"),
         "WorkloadPriorityClass": {name for pod in pods if (name := _labels(pod).get(QUEUE_PRIORITY_LABEL))},
         "PersistentVolumeClaim": _mounted_claims(specs, demand),
         "StorageClass": {claim.storage_class or f"the default, for {claim.name}" for claim in demand.claims},
-    }.items():
+        **(_device_kinds(specs) if leaves_nodes_out(cluster) else {}),
+    }
+    for kind, names in named.items():
+        names = names - _names_in_files(cluster, namespace, kind)
         found |= {kind: _join_sorted(names)} if names else {}
     if pods and not (
         shows_namespace(cluster, namespace)
@@ -270,6 +271,30 @@ def needed_kinds(cluster: Cluster, namespace: str, demand: Demand) -> dict[str, 
     if queues and namespace_decides(cluster, namespace, queues):
         found["Namespace"] = f"whether queue {_join_sorted(queues)} is for {namespace}"
     return found
+
+
+def _names_in_files(cluster: Cluster, namespace: str, kind: str) -> set[str]:
+    """The objects that files bring, of the kinds of which a name alone matters, or what stands in the object.
+
+    A claim of a file may have a volume already, and classes decide together.
+    """
+    kinds = ("ServiceAccount", "ResourceClaim", "ResourceClaimTemplate")
+    return {item.name for item in cluster.of(kind, namespace) if item.is_new} if kind in kinds else set()
+
+
+def leaves_nodes_out(cluster: Cluster) -> bool:
+    """Whether the author of the folder vouches for nodes that it does not show."""
+    return "Node" in cluster.assumed and not cluster.knows("Node")
+
+
+def _device_kinds(specs: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
+    """The kinds that decide about devices of claims, where no node is there to ask about them."""
+    claims = [each for spec in specs for each in read_maps(spec.get("resourceClaims"), "spec.resourceClaims")]
+    found = {
+        "ResourceClaim": _field_values(claims, "resourceClaimName"),
+        "ResourceClaimTemplate": _field_values(claims, "resourceClaimTemplateName"),
+    }
+    return {**found, **dict.fromkeys(("DeviceClass", "ResourceSlice"), {"the devices of claims"} if claims else set())}
 
 
 def assumed_kinds(cluster: Cluster, needed: Collection[str]) -> tuple[str, ...]:

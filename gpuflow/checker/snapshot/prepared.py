@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -92,9 +92,14 @@ class PreparedCluster:
 
     @cached_property
     def live_usage(self) -> Usage:
-        """What the pods of the namespace that have not ended cost, by quota key."""
+        """What they cost, by quota key."""
+        return sum_usages((amounts_of(each).usage, 1) for each in self.live_pods)
+
+    @property
+    def live_pods(self) -> Iterator[Mapping[str, Any]]:
+        """The pods of the namespace that have not ended."""
         pods = (item.body for item in self.cluster.of("Pod", self.namespace))
-        return sum_usages((amounts_of(each).usage, 1) for each in pods if not _is_ending(each))
+        return (each for each in pods if not _is_ending(each))
 
     @cached_property
     def node_pools(self) -> NodePools | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from gpuflow.demands.model import (
     StepDemand,
     UnseenPart,
 )
+from gpuflow.demands.schedules import without_overlap
 from gpuflow.demands.stored import HISTORY, StoredObject, kept_runs, resource_of
 from gpuflow.engines import NO_ENGINE
 from gpuflow.formats.argo import Workflow, names_of, workflow_of
@@ -95,6 +96,9 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
     locks = list(locks_of(workflow.tree, scope, library, walk.release, walk.home))
     take_locks(found, locks, Call(workflow, scope), document.name, workflow.where("synchronization"))
     at = Call(workflow, scope, held=tuple((lock.name, document.name) for lock in locks))
+    if (trigger := document.trigger) is not None:
+        written = [f"{trigger.title} writes {field} at each event" for field in trigger.writes]
+        found.unseen += [UnseenPart(document.name, each, trigger.where) for each in written]
     try:
         place = Place(template.workflow, template.path)
         name = walk.found.unique_name(own_name(template.name, 0))
@@ -211,7 +215,7 @@ def _demand(
     argos = () if options.engine == NO_ENGINE else tuple(_stored_objects(workflow))
     keeps, collected = _kept_pods(workflow)
     parts = engine_of(options.site, options.engine)
-    return Demand(
+    found = Demand(
         document.name,
         steps,
         tree,
@@ -226,6 +230,15 @@ def _demand(
         stored=(*argos, *created),
         **more,
     )
+    if mapping(workflow.tree.get("synchronization")) or mapping(workflow.tree.get("artifactGC")):
+        return found  # its deadline counts from when it has the lock; pods that delete artifacts run afterwards
+    cron = mapping(document.tree.get("spec"))
+    late = number_of(cron.get("startingDeadlineSeconds")) or 0
+    return without_overlap(found, _schedules(cron), text_of(cron.get("timezone")), late)
+
+
+def _schedules(cron: Mapping[str, Any]) -> list[str]:
+    return [text_of(each) or "" for each in (*as_list(cron.get("schedules")), cron.get("schedule")) if each]
 
 
 def _claims(workflow: Workflow, scope: Scope, found: WalkResult) -> Iterator[ClaimDemand]:
@@ -273,19 +286,19 @@ def _kept_pods(workflow: Workflow) -> tuple[KeptPods, bool]:
 
 
 def _overlap(workflow: Workflow, release: Release | None) -> Overlap | None:
-    """Runs of a schedule that may be active at the same time."""
-    document = workflow.document
-    if document.kind != "CronWorkflow":
-        return None
-    cron = mapping(document.tree.get("spec"))
-    policy = text_of(cron.get("concurrencyPolicy")) or "Allow"
-    if policy != "Allow" or cron.get("suspend") is True:
+    """Runs of a schedule, or of a Sensor, that may be active at the same time."""
+    document, trigger = workflow.document, workflow.document.trigger
+    if trigger is not None:
+        found = Overlap(f"{trigger.title} starts one at each event", trigger.where)
+    elif document.kind == "CronWorkflow":
+        cron = mapping(document.tree.get("spec"))
+        policy = text_of(cron.get("concurrencyPolicy")) or "Allow"
+        if policy != "Allow" or cron.get("suspend") is True:
+            return None
+        because = f'schedule "{", ".join(_schedules(cron))}", concurrencyPolicy: Allow'
+        place = next((each for each in ("concurrencyPolicy", "schedules") if each in cron), "schedule")
+        found = Overlap(because, document.where("spec", place))
+    else:
         return None
     locks = locks_of(workflow.tree, global_scope(workflow, Library(), {}), Library(), release)
-    limits = [lock.limit for lock in locks]
-    if 1 in limits:
-        return None
-    written = [text_of(each) or "" for each in (*as_list(cron.get("schedules")), cron.get("schedule")) if each]
-    because = f'schedule "{", ".join(written)}", concurrencyPolicy: Allow'
-    place = "concurrencyPolicy" if "concurrencyPolicy" in cron else "schedules" if "schedules" in cron else "schedule"
-    return Overlap(because, document.where("spec", place))
+    return None if 1 in [lock.limit for lock in locks] else found

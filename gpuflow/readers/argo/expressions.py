@@ -31,8 +31,9 @@ class NotConstant(Exception):
 
 
 _COMPARISON = re.compile(
-    r"""\s*(['"]?)(?P<tag>\{\{(?!\s*item\b)[\w.\s-]+\}\})\1\s*(?P<sign>[!=]=)\s*(['"]?)(?P<text>[\w.-]+)\4\s*"""
+    r"""\s*(?P<tag>(['"]?)\{\{(?!\s*item\b)[\w.\s-]+\}\}\2)\s*(?P<sign>[!=]=)\s*(?P<text>(['"]?)[\w.-]+\5)\s*"""
 )
+_LITERAL = re.compile(r"(?P<number>\d+(?:\.\d+)?)|(?P<word>[A-Za-z_][\w-]*)|['\"](?P<text>(?!\d{4}-).*)['\"]")
 
 
 def when_holds(text: str) -> bool:
@@ -44,7 +45,7 @@ def when_holds(text: str) -> bool:
 
 
 class Comparison(NamedTuple):
-    """`{{tag}} == text`, or `!=`."""
+    """`{{tag}} == text`, or `!=`, each with its quotes."""
 
     tag: str
     text: str
@@ -61,14 +62,23 @@ def never_both(one: Comparison, other: Comparison) -> bool:
     """Whether two steps beside each other ask for different values of the same thing."""
     if one.tag != other.tag or not (one.is_equal or other.is_equal):
         return False
-    return _amount(one.text) != _amount(other.text) if one.is_equal is other.is_equal else one.text == other.text
+    mine, theirs = _literal(one.text), _literal(other.text)
+    if one.is_equal is not other.is_equal:
+        return one.text == other.text or (mine is not None and mine == theirs)
+    return mine is not None and theirs is not None and mine != theirs
 
 
-def _amount(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
+def _literal(text: str) -> tuple[str, str | float] | None:
+    """The kind of what is compared with, and its value; None where it may mean something else. A bare word is a text,
+    `0x10` is 16, and a date in quotes is a time."""
+    found = _LITERAL.fullmatch(text)
+    if found is None:
+        return None
+    if found["number"]:
+        return "number", float(found["number"])
+    if found["word"] in ("true", "false"):
+        return "truth", found["word"]
+    return "text", found["word"] or found["text"]
 
 
 def evaluate(text: str, variables: Mapping[str, Any]) -> Any:

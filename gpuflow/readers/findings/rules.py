@@ -143,6 +143,13 @@ def _amounts(listed: object) -> dict[str, Quantity]:
     return found
 
 
+_ONE_BY_ONE: Final = {
+    "DAG": "max_active_runs=1 waits for the run before",
+    "Workflow": "a mutex in synchronization waits for the run before",
+}
+"""What lets one run go on at a time, by the kind of the document; of others, their schedule does."""
+
+
 @rule("GF772")
 def overlapping_schedule(subject: Subject) -> Iterator[Problem]:
     """A check says the same with its verdict (GF553)."""
@@ -151,9 +158,7 @@ def overlapping_schedule(subject: Subject) -> Iterator[Problem]:
         yield Problem(
             f"{subject.title} may run several times at once ({overlap.because}): the peak is that of one run",
             overlap.where,
-            "max_active_runs=1 waits for the run before"
-            if subject.kind == "DAG"
-            else "concurrencyPolicy: Forbid waits for the run before, Replace stops it",
+            _ONE_BY_ONE.get(subject.kind, "concurrencyPolicy: Forbid waits for the run before, Replace stops it"),
         )
 
 

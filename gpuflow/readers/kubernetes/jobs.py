@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Final, NamedTuple
 
-from gpuflow.core.cron import parse
+from gpuflow.core.cron import least_gap
 from gpuflow.core.errors import Finding, Where
 from gpuflow.demands.gang_scheduling import volcano_queue_unseen
 from gpuflow.demands.model import ClaimDemand, Demand, Overlap, PodsOfJob, SizeRange, UnseenPart, sizes_of
@@ -205,15 +204,9 @@ def _ends_in_time(thing: Object, template: Part, schedule: str) -> bool:
     deadline = spec.count("activeDeadlineSeconds", 0)
     if not deadline or thing.owner_by(template.at("metadata")).is_queued:
         return False  # in a queue the deadline begins when Kueue lets it go
-    try:
-        cron = parse(schedule)
-        times = sorted(3600 * hour + 60 * minute for hour in cron.hours for minute in cron.minutes)
-        least = min(then - one for one, then in pairwise((*times, times[0] + 86400)))
-    except (ValueError, LookupError):
-        return False
-    # A clock that is set forward may bring two starts an hour nearer to each other.
     grace = spec.need("template", "spec").count("terminationGracePeriodSeconds", 30)
-    return deadline + grace < (least if least <= 3600 else least - 3600)
+    least = least_gap([schedule], thing.spec.text("timeZone"))
+    return least is not None and deadline + grace < least
 
 
 class ReplicatedJob(NamedTuple):

@@ -1,10 +1,11 @@
 """Runs inside a real Airflow or beside a real Hera, of whatever version, as a program of its own: a file as data.
 
-    python inside_engine.py airflow
-    python inside_engine.py hera
+    python inside_engine.py airflow 5
+    python inside_engine.py hera 5
 
-A line of standard input names a file, where the answer goes, and the environment; two lines come back: the process that
-reads the file, and how it ended. The engine is imported once, and each file gets a copy of that process.
+A line of standard input names a file, where the answer goes, and the environment; two lines come back by the descriptor
+of that number: the process that reads the file, and how it ended. The engine is imported once, and each file gets a
+copy of that process. Both end with standard input.
 It imports nothing of gpuflow, since that Python may not have it: the types of its answer (`gpuflow/formats/airflow.py`)
 it loads by their path. Pods of a DAG are built by the operators themselves, so that they are what Airflow would send;
 nothing is asked of a cluster, a database or a connection. Workflows are the documents that Hera makes of them; nothing
@@ -18,6 +19,8 @@ import importlib
 import importlib.util
 import json
 import os
+import select
+import signal
 import sys
 import traceback
 from dataclasses import replace
@@ -62,10 +65,13 @@ IMPORTED_ONCE = {
 
 
 def main() -> None:
-    kind = sys.argv[1]
-    asked, told = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    kind, told = sys.argv[1], os.fdopen(int(sys.argv[2]), "w")
+    asked = os.fdopen(os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-    os.dup2(2, 1)
+    ended, ends = os.pipe()
+    os.set_blocking(ends, False)
+    signal.set_wakeup_fd(ends)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     sys.path[:] = [each for each in sys.path if each != os.path.dirname(os.path.abspath(__file__))]
     for name in IMPORTED_ONCE[kind]:
         with contextlib.suppress(BaseException):  # who reads a file that needs it says so
@@ -76,7 +82,12 @@ def main() -> None:
             _read_alone(kind, json.loads(line))
         told.write(f"{child}\n")
         told.flush()
-        told.write(f"{os.waitpid(child, 0)[1]}\n")
+        while not (end := os.waitpid(child, os.WNOHANG))[0]:
+            if asked.fileno() in select.select([asked.fileno(), ended], [], [])[0]:  # nobody is there any more
+                os.killpg(child, signal.SIGKILL)
+                return
+            os.read(ended, 4096)
+        told.write(f"{end[1]}\n")
         told.flush()
 
 
@@ -84,6 +95,8 @@ def _read_alone(kind: str, asked: Any) -> None:
     """In a process and a session of its own."""
     try:
         os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.closerange(3, 100)
         for number in (1, 2):
             os.dup2(os.open(asked["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from msgspec import ValidationError, convert, to_builtins
 
@@ -166,6 +166,8 @@ def _is_dag(node: ast.expr) -> bool:
 
 TIME_LIMIT = 180
 """Seconds that a file may take, its imports included."""
+PATIENCE = 10
+"""Seconds that a program which gives no answer may take to end."""
 MOST_ANSWER = 64 * 1024 * 1024
 VARIABLES = "AIRFLOW_VAR_"
 """Begins what gives an Airflow Variable its value, which somebody must have set for this."""
@@ -217,29 +219,47 @@ def _environment(home: str) -> dict[str, str]:
     }
 
 
-_READERS: dict[tuple[str | None, ...], subprocess.Popen[bytes]] = {}
+@dataclass(frozen=True)
+class _Reader:
+    process: subprocess.Popen[bytes]
+    told: int
+    """What it answers by. Its standard output is everybody's: a wrapper or a start-up file may print there."""
+
+
+_READERS: dict[tuple[str | None, ...], _Reader] = {}
 """Processes that have imported an engine and wait for files, by engine, Python and what its imports depend on."""
 
 
-def _reader(engine: str, exe: str, log: Path, file: str) -> subprocess.Popen[bytes]:
+def _reader(engine: str, exe: str, log: Path, file: str) -> _Reader:
     """The process for an engine, started where there is none. It ends when gpuflow does, with its standard input."""
     home = _home()
     environment = _environment(home)
     key = (engine, exe, *(environment.get(name) for name in KEPT_ENVIRONMENT))
     known = _READERS.get(key)
-    if known is not None and known.poll() is None:
+    if known is not None and known.process.poll() is None:
         return known
-    words = [exe, str(Path(__file__).parent / "inside_engine.py"), engine]
-    pipe = subprocess.PIPE
+    told, tells = os.pipe()
+    words = [exe, str(Path(__file__).parent / "inside_engine.py"), engine, str(tells)]
     with log.open("wb") as stream:
         try:
-            _READERS[key] = subprocess.Popen(
-                words, env=environment, cwd=home, stdin=pipe, stdout=pipe, stderr=stream, start_new_session=True
+            process = subprocess.Popen(
+                words,
+                env=environment,
+                cwd=home,
+                stdin=subprocess.PIPE,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+                pass_fds=[tells],
             )
         except OSError as refusal:
+            os.close(told)
             hint = "--airflow-python names a Python that has Airflow"
             text = f"{exe} cannot be run: {refusal.strerror}"
             raise EnvironmentFailure(Finding("GF707", text, Where(file), hint)) from None
+        finally:
+            os.close(tells)
+    _READERS[key] = _Reader(process, told)
     return _READERS[key]
 
 
@@ -251,19 +271,23 @@ def _home() -> str:
     return home.name
 
 
-def _ask(reader: subprocess.Popen[bytes], asked: Mapping[str, Any], file: str) -> int:
+def _ask(reader: _Reader, asked: Mapping[str, Any], file: str) -> int:
     """How the process that read a file ended. What the file has started in its session ends with it."""
-    assert reader.stdin is not None and reader.stdout is not None
-    pid = None
+    process, pid = reader.process, None
+    assert process.stdin is not None
     try:
-        reader.stdin.write(json.dumps(asked).encode() + b"\n")
-        reader.stdin.flush()
-        pid = int(_line(reader.stdout, file))
-        return os.waitstatus_to_exitcode(int(_line(reader.stdout, file)))
-    except (OSError, ValueError):
-        return reader.wait(TIME_LIMIT)  # it is no Python, or has no room
+        process.stdin.write(json.dumps(asked).encode() + b"\n")
+        process.stdin.flush()
+        pid = int(_line(reader.told, file))
+        return os.waitstatus_to_exitcode(int(_line(reader.told, file)))
+    except (OSError, ValueError):  # it is no Python, or has no room, or hands the descriptor to nobody
+        with suppress(OSError, subprocess.TimeoutExpired):
+            process.stdin.close()
+            return process.wait(PATIENCE)
+        process.kill()
+        return process.wait()
     except BaseException:
-        reader.kill()
+        process.kill()
         raise
     finally:
         if pid is not None:
@@ -271,14 +295,14 @@ def _ask(reader: subprocess.Popen[bytes], asked: Mapping[str, Any], file: str) -
                 os.killpg(pid, signal.SIGKILL)
 
 
-def _line(stream: IO[bytes], file: str) -> bytes:
+def _line(stream: int, file: str) -> bytes:
     found = b""
     while not found.endswith(b"\n"):
         if not select.select([stream], [], [], TIME_LIMIT)[0]:
             hint = "a DAG file should only describe; move work, waits and network calls into its tasks"
             text = f"{file} was stopped: it ran for more than {TIME_LIMIT} seconds"
             raise fail("GF708", text, where=Where(file), hint=hint)
-        part = os.read(stream.fileno(), 1)
+        part = os.read(stream, 1)
         if not part:
             break
         found += part

@@ -41,6 +41,7 @@ FACTS = EngineFacts(
     },
     caps_pods=True,
     writes_active_deadline=True,
+    drops_late_runs=True,
     objects_per_run=OBJECTS,
     artifacts=("count/workflowtemplates.argoproj.io", "count/cronworkflows.argoproj.io", OBJECTS[1].quota_key),
     avoids_nodes_of="attempts",

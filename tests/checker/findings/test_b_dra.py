@@ -341,6 +341,13 @@ def test_l9_large_parts_may_lie_so_that_a_larger_one_has_no_room() -> None:
     assert judged(steps(small, large), *scene, gpus("n", 3, allowMultipleAllocations=True)).verdict == "always"
 
 
+def test_l9_a_shared_device_without_a_capacity_is_there_for_everybody() -> None:
+    free = {key: value for key, value in gpu(0, allowMultipleAllocations=True).items() if key != "capacity"}
+    scene = [node("n"), device_class(), template(), slice_of("n", [free])]
+    assert judged(steps(step(copies=20)), *scene).verdict == "always"
+    assert judged(steps(step(gang="3")), *scene).verdict == "always"
+
+
 def test_l9_a_part_of_all_is_the_whole_device() -> None:
     scene = [node("n"), device_class(), template(), gpus("n", 1, allowMultipleAllocations=True)]
     assert judged(steps(step(copies=2)), *scene).verdict == "may-queue"

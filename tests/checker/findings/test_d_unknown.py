@@ -202,11 +202,20 @@ def test_l5_a_full_node_is_none_of_those_that_are_needed() -> None:
         (apart(field="podAffinity"), "its affinity to other pods"),
         (apart({"job-name": "a"}), "labels that a controller writes"),
         (apart({"batch.kubernetes.io/job-name": "a"}), "labels that a controller writes"),
+        (apart({"kubernetes_pod_operator": "True"}), "labels that a controller writes"),
+        (apart({"app.kubernetes.io/name": "kuberay"}), "labels that a controller writes"),
     ],
 )
 def test_l5_what_is_not_modeled_is_said(spec: Body, reason: str) -> None:
     report = judged(step_of("a", spec, 2), *hosts("z", "z", "y"))
     assert report.verdict == "unknown" and reason in text_of(report, "GF535")
+
+
+def test_l5_a_gang_that_is_apart_by_zone_needs_a_node_in_each() -> None:
+    assert judged(step_of("a", apart(key=ZONE), pods=2), *hosts("x", "y")).verdict == "always"
+    assert judged(step_of("a", apart(key=ZONE), pods=3), *hosts("x", "y")).verdict == "never"
+    # A node without the key is in no zone: any number may be there.
+    assert judged(step_of("a", apart(key=ZONE), pods=3), *hosts("x", "y"), node("w")).verdict != "never"
 
 
 def test_l5_what_keeps_nodes_closed_is_said() -> None:

@@ -100,7 +100,18 @@ spec:
     [
         ("'{{tasks.a.outputs.result}} == heads'", "'{{tasks.a.outputs.result}} == tails'", ("exact", 1)),
         ("'{{tasks.a.outputs.result}} == heads'", "'{{tasks.a.outputs.result}} != \"heads\"'", ("exact", 1)),
+        ("'{{tasks.a.outputs.result}} == 1'", "'{{tasks.a.outputs.result}} == 2'", ("exact", 1)),
         ("'{{tasks.a.outputs.result}} == 1'", "'{{tasks.a.outputs.result}} == 1.0'", ("at-most", 2)),
+        ("'{{tasks.a.outputs.result}} == 16'", "'{{tasks.a.outputs.result}} == 0x10'", ("at-most", 2)),
+        ("'{{tasks.a.outputs.result}} == nan'", "'{{tasks.a.outputs.result}} == nan'", ("at-most", 2)),
+        ("'{{tasks.a.outputs.result}} == 1'", "'{{tasks.a.outputs.result}} != \"1\"'", ("at-most", 2)),
+        ("'{{tasks.a.outputs.result}} == true'", "'{{tasks.a.outputs.result}} != \"true\"'", ("at-most", 2)),
+        (
+            '\'"{{tasks.a.outputs.result}}" == "2026-01-02"\'',
+            '\'"{{tasks.a.outputs.result}}" == "2026-01-02T00Z"\'',
+            ("at-most", 2),
+        ),
+        ('\'"{{tasks.a.outputs.result}}" == "heads"\'', "'{{tasks.a.outputs.result}} == tails'", ("at-most", 2)),
         ("'{{tasks.a.outputs.result}} != heads'", "'{{tasks.a.outputs.result}} != tails'", ("at-most", 2)),
         ("'{{tasks.a.outputs.result}} == heads'", "'{{tasks.a.outputs.exitCode}} == tails'", ("at-most", 2)),
         ("'{{tasks.a.outputs.result}} == heads'", "'{{tasks.a.outputs.result}} == tails || 1 == 1'", ("at-most", 2)),

@@ -6,6 +6,7 @@ Tests gpuflow/readers/python/programs.py and gpuflow/readers/python/task_graph.p
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -130,6 +131,49 @@ def test_a_python_that_does_not_exist_is_said(tmp_path: Path) -> None:
     file.write_text("import airflow\n")
     with pytest.raises(GpuflowError, match=r"GF707 .*/none cannot be run"):
         read_program(str(file), Pythons(str(tmp_path / "none")), allowed=True)
+
+
+def test_a_wrapper_or_a_start_up_file_may_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapper, file = tmp_path / "python", tmp_path / "dag.py"
+    wrapper.write_text(f'#!/bin/sh\necho activating\nexec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    (tmp_path / "sitecustomize.py").write_text("print('hello')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    file.write_text("raise ValueError('the end')\nimport airflow\n")
+    with pytest.raises(GpuflowError, match="the end"):
+        read_program(str(file), Pythons(str(wrapper)), allowed=True)
+
+
+@pytest.mark.parametrize("program", ["cat", "sleep 300"])
+def test_what_is_no_python_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    wrapper, file = tmp_path / "python", tmp_path / "dag.py"
+    wrapper.write_text(f"#!/bin/sh\nexec 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-\n{program}\n")
+    wrapper.chmod(0o755)
+    monkeypatch.setattr(programs, "PATIENCE", 1)
+    monkeypatch.setattr(programs, "TIME_LIMIT", 5)
+    file.write_text("import airflow\n")
+    with pytest.raises(GpuflowError, match="GF708"):
+        read_program(str(file), Pythons(str(wrapper)), allowed=True)
+
+
+def test_what_reads_a_file_ends_with_whoever_asked(tmp_path: Path) -> None:
+    marks = tmp_path / "pids"
+    (tmp_path / "dag.py").write_text(
+        f"import os, time\nopen({str(marks)!r}, 'w').write(f'{{os.getpid()}} {{os.getppid()}} ')\n"
+        "time.sleep(600)\nimport airflow\n"
+    )
+    words = "from gpuflow.readers.python.programs import Pythons, read_program; import sys\n"
+    words += f"read_program({str(tmp_path / 'dag.py')!r}, Pythons(sys.executable), allowed=True)"
+    asking = subprocess.Popen([sys.executable, "-c", words])
+    until = time.monotonic() + 120
+    while not (marks.exists() and marks.read_text().endswith(" ")) and time.monotonic() < until:
+        time.sleep(0.05)
+    asking.kill()
+    asking.wait()
+    pids = [int(each) for each in marks.read_text().split()]
+    while any(map(is_running, pids)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(is_running, pids))
 
 
 def test_a_dag_or_a_hera_file_needs_the_flag_and_its_name(gpuflow: Gpuflow, tmp_path: Path) -> None:

@@ -364,9 +364,9 @@ def _pressure(node_verdicts: NodeVerdicts, request: PoolRequest, resource: str) 
         free = sum(max(node_verdicts.node_pools.free[index].slots, 0) for index in hosts)
     else:
         free = sum(max(node_verdicts.node_pools.free[index].free.get(resource, 0), 0) for index in hosts)
-    asked = "?" if peak is None else amount(as_quantity(resource, peak))
+    asked = "?" if peak is None else amount(as_quantity(resource, peak), resource)
     together = asking_clause(witness or request.pod_group.steps[:1], request.pod_group.steps)
-    return f"{together} for up to {asked} {resource}, {amount(as_quantity(resource, free))} are free"
+    return f"{together} for up to {asked} {resource}, {amount(as_quantity(resource, free), resource)} are free"
 
 
 def _steps_by_reasons(verdicts: Iterable[tuple[NodeVerdict, tuple[str, ...]]]) -> list[tuple[str, list[str]]]:

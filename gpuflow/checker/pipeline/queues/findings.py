@@ -235,13 +235,13 @@ def _wait_finding(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerd
         competitors = competitors.concurrent_with(near)
     peak, _, witness = competitors.peak_load(resource, queue_verdicts.concurrency)
     left = sum(queue_verdicts.available(request, flavor, resource) for flavor in flavors)
-    asked = "?" if peak is None else amount(as_quantity(resource, peak * queue_verdicts.runs))
+    asked = "?" if peak is None else amount(as_quantity(resource, peak * queue_verdicts.runs), resource)
     together = asking_clause(witness or request.pod_group.steps[:1], request.pod_group.steps)
     if len(flavors) > 1:
         names = ", ".join(flavors)
         hint += f"\nthe quota is split over {len(flavors)} flavors ({names}), and a pod takes all of it from one"
     text = f"{who} may wait in queue {request.queue}: {together} for up to {asked} {resource}, ClusterQueue "
-    text += f"{request.cluster_queue.name} has {amount(as_quantity(resource, left))} left"
+    text += f"{request.cluster_queue.name} has {amount(as_quantity(resource, left), resource)} left"
     return warning("GF517", text, where, hint)
 
 
@@ -279,9 +279,11 @@ def _unshown_quota(queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
         for (flavor, resource), reserved in sorted(amounts.items()):
             shown = sum(usage.get((flavor, resource), 0) for usage in held)
             if reserved > shown:
-                text = f"ClusterQueue {name} has reserved {as_quantity(resource, reserved)} {resource} of flavor "
-                text += f"{flavor}, and the workloads of the snapshot hold {as_quantity(resource, shown)}: the larger "
-                text += "number counts"
+                most, less = (amount(as_quantity(resource, each), resource) for each in (reserved, shown))
+                text = (
+                    f"ClusterQueue {name} has reserved {most} {resource} of flavor {flavor}, and the workloads of the "
+                )
+                text += f"snapshot hold {less}: the larger number counts"
                 hint = "add the Workloads of all namespaces: gpuflow snapshot, or kubectl get workloads -A -o yaml"
                 yield Finding("GF574", text, hint=hint, severity="note")
 
