@@ -399,6 +399,13 @@ OWN = {
     "targets/kubeflow/ask_argo.py": "runs in a container of the run: the pod's own token, and the file for its answer",
     "readers/python/inside_engine.py": "runs in a process of its own, beside the user's file, without credentials",
     "readers/python/programs.py": "the log and the answer of that process, in a folder made for it",
+    "cli/logs.py": "logs in the folder of a run on this machine",
+    "local/approvals.py": "an answer in the folder of the run",
+    "local/attempt.py": "what an attempt left in the folder of the run",
+    "local/containers.py": "the supervisor, which is put into the folder of runs for containers",
+    "local/machine.py": "what Linux says of this machine, in /proc and /sys",
+    "local/record.py": "the folder of the run",
+    "local/resume.py": "the folder of the run",
 }
 OPENERS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "run_path", "fdopen", "mkstemp", "fromfile"}
 BY_NAME = {"read_text", "read_bytes"}

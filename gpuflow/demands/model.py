@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from gpuflow.catalog import Offer
+from gpuflow.core.cron import least_gap
 from gpuflow.core.errors import Finding, Where
 from gpuflow.demands.peaks import ALIASES, Amounts, Bound, Usage, amounts_of, peaks_of
 from gpuflow.demands.stored import StoredObject
@@ -119,6 +120,7 @@ class PodSet:
         return amounts_of(self.pod)
 
 
+ON_EXIT: Final = "workflows.argoproj.io/on-exit"
 LAUNCHER: Final = "launcher"
 """The pod set of the one pod that looks after a gang."""
 
@@ -483,6 +485,33 @@ class Demand:
     @cached_property
     def by_name(self) -> Mapping[str, StepDemand]:
         return {step.name: step for step in self.steps}
+
+    def without_overlap(self, schedules: Sequence[str], zone: str | None, late: int) -> Demand:
+        """The demand, without overlapping runs where Argo's deadline ends each run before the next one can start.
+
+        `late`: so many seconds after its time Argo may still start a run. Its `activeDeadlineSeconds` counts from the
+        start of the Workflow, waiting included. When it has passed, Argo deletes pods that wait, in Kueue's queue too,
+        ends those that run, and makes no others (applyExecutionControl of workflow/controller/exec_control.go, v4.0.7).
+        """
+        if self.overlap is None or self.deadline is None or self._outlives_deadline:
+            return self
+        pods = [each.pod["spec"] for step in self.steps for each in step.pod_sets]
+        grace = max((pod.get("terminationGracePeriodSeconds", 30) for pod in pods), default=0)
+        least = least_gap(schedules, zone)
+        return self if least is None or late + self.deadline.seconds + grace >= least else replace(self, overlap=None)
+
+    @property
+    def _outlives_deadline(self) -> bool:
+        """Whether something of a run may be there when its deadline has passed.
+
+        Exit steps run then. Daemons, the agent and what a step creates are ended with the Workflow, or never. Claims
+        of a run that failed stay. A gang is an object of its own, which its launcher has to delete.
+        """
+        pod_sets = [each for step in self.steps for each in step.pod_sets]
+        on_exit = any(step.is_exit for step in self.steps)
+        on_exit = on_exit or any(ON_EXIT in each.pod["metadata"].get("labels", {}) for each in pod_sets)
+        gangs = any(each.name == LAUNCHER for each in pod_sets)
+        return on_exit or gangs or not self.keeps_cap or bool(self.claims or self.unseen)
 
     @cached_property
     def drivers_beside(self) -> Mapping[str, StepDemand]:

@@ -36,7 +36,6 @@ from gpuflow.demands.model import (
     usage_beyond,
 )
 from gpuflow.demands.planned_pipeline import PlannedPipeline
-from gpuflow.demands.schedules import without_overlap
 from gpuflow.demands.stored import StoredObject, kept_runs, kind_of_key
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_either, reachable
@@ -213,7 +212,7 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
     schedule, late = pipeline.schedule, parts.starting_deadline
     if schedule is None or not facts.drops_late_runs:
         return found
-    return without_overlap(found, [schedule.cron], schedule.timezone, 0 if late is None else late.seconds)
+    return found.without_overlap([schedule.cron], schedule.timezone, 0 if late is None else late.seconds)
 
 
 def _stored_objects(pipeline: Pipeline, facts: EngineFacts) -> Iterator[StoredObject]:

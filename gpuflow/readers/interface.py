@@ -24,12 +24,13 @@ from gpuflow.formats.documents import (
     KUBEFLOW_READER,
     PLATFORM,
     READERS,
+    SENSOR,
     Document,
     Library,
     kind_of,
+    other_triggers,
     starts_nothing,
 )
-from gpuflow.formats.events import SENSOR, other_triggers
 from gpuflow.formats.nodes import mapping, maps
 from gpuflow.kubernetes.admission.names import dns_label_faults
 from gpuflow.pod.engine_containers import engine_of, with_engine

@@ -1,6 +1,6 @@
 """Runs of a schedule that a deadline ends before the next start are not counted side by side.
 
-Tests gpuflow/demands/schedules.py and least_gap of gpuflow/core/cron.py.
+Tests `without_overlap` of gpuflow/demands/model.py and least_gap of gpuflow/core/cron.py.
 """
 
 from __future__ import annotations

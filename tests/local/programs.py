@@ -87,12 +87,13 @@ def start(*words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # whoever runs the tests may ignore it
     )
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
     """Its exit code, its JSON and its lines."""
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     return process.returncode, json.loads(out) if out.strip() else {}, err
 
 

@@ -125,7 +125,7 @@ def test_a_step_runs_in_its_image_under_the_mounted_supervisor(started: Started)
     env = {"SECRET": secret, "PATH": "/own/bin:/usr/bin:/bin"}
     running = started(program, env=env, step=step(working_dir="/tmp", memory="64Mi", shm="8Mi"))
     assert secret not in " ".join(running.args) and "two lines" not in str(running.args)
-    out, errors = running.communicate(timeout=60)
+    out, errors = running.communicate(timeout=120)
     assert running.returncode == 0, errors
     data = started.folder / "data"
     assert (data / "secret").read_text() == secret and (data / "path").read_text() == env["PATH"]
@@ -161,7 +161,7 @@ def test_a_step_finds_its_own_paths_in_its_container(started: Started) -> None:
         step=planned.step,
         read_only=paths.read_only,
     )
-    assert running.wait(60) == 0, running.communicate()[1]
+    assert running.wait(120) == 0, running.communicate()[1]
     assert (started.folder / "shared/claims/c/copy").read_text() == "given"
     assert (started.folder / "own/root/claim/scratch/file").read_text() == "1\n"
     assert (started.folder / "own/root/res/m").read_text() == "2\n"
@@ -181,7 +181,7 @@ def test_limits_and_read_only_places_hold(started: Started) -> None:
     started.mounts["/ro"] = started.folder / "ro"
     limited = step(memory="256Mi", cpu="500m", security={"read_only_root": True})
     running = started(program, step=limited, read_only={"/ro"})
-    assert running.wait(60) == 0, running.communicate()[1]
+    assert running.wait(120) == 0, running.communicate()[1]
     data = started.folder / "data"
     assert (data / "ro").read_text() == (data / "root").read_text() == "refused\n"
     assert list((started.folder / "ro").iterdir()) == []
@@ -202,7 +202,7 @@ def test_sigterm_to_the_client_is_an_interruption(started: Started) -> None:
     running = started(STOPS)
     started.file("begun")
     running.send_signal(signal.SIGTERM)
-    assert running.wait(60) == 75, running.communicate()[1]
+    assert running.wait(120) == 75, running.communicate()[1]
     assert (started.folder / "data" / "stopped").exists()
     kept = [file for file in (started.folder / "state").rglob("state") if file.is_file()]
     assert [file.read_text() for file in kept] == ["state\n"]
@@ -225,14 +225,14 @@ def test_what_ignores_sigterm_is_killed_after_its_grace(started: Started) -> Non
     running = started("trap '' TERM; echo >/data/begun; while :; do sleep 0.1; done", grace=1)
     started.file("begun")
     assert started.engine.end(started.name, 1) is True
-    assert running.wait(60) != 0
+    assert running.wait(120) != 0
     assert started.engine.end(started.name) is False
 
 
 @pytest.mark.slow
 def test_an_image_without_python_ends_the_step_with_a_sentence(started: Started) -> None:
     running = started("echo never", image=BARE)
-    _, errors = running.communicate(timeout=60)
+    _, errors = running.communicate(timeout=120)
     assert running.returncode == 79 and "this image has no python3" in errors
 
 

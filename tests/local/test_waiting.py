@@ -41,7 +41,7 @@ def test_a_log_is_followed_until_the_step_has_ended(here: Path) -> None:
     follower = subprocess.Popen([*GPUFLOW, "logs", "-f", "a"], env=environ, text=True, stdout=subprocess.PIPE)
     assert follower.stdout is not None and follower.stdout.readline() == "one\n"
     Path("go").touch()
-    assert follower.communicate(timeout=60)[0] == "two\n"
+    assert follower.communicate(timeout=120)[0] == "two\n"
     assert follower.returncode == 0 and finish(process)[0] == 0
 
 
@@ -57,7 +57,7 @@ def test_a_run_goes_on_where_nobody_reads_its_lines(here: Path, closed: str) -> 
         process.stderr.close()
         process.stderr = None
         Path("go").touch()
-        assert process.wait(60) == 0 and Path("done").exists()
+        assert process.wait(120) == 0 and Path("done").exists()
     else:
         wait_for(lambda: list(here.glob(".gpuflow/runs/*/steps/a/1/log")), "the program")
         process.send_signal(1)

@@ -18,7 +18,6 @@ from gpuflow.demands.model import (
     StepDemand,
     UnseenPart,
 )
-from gpuflow.demands.schedules import without_overlap
 from gpuflow.demands.stored import HISTORY, StoredObject, kept_runs, resource_of
 from gpuflow.engines import NO_ENGINE
 from gpuflow.formats.argo import Workflow, names_of, workflow_of
@@ -234,7 +233,7 @@ def _demand(
         return found  # its deadline counts from when it has the lock; pods that delete artifacts run afterwards
     cron = mapping(document.tree.get("spec"))
     late = number_of(cron.get("startingDeadlineSeconds")) or 0
-    return without_overlap(found, _schedules(cron), text_of(cron.get("timezone")), late)
+    return found.without_overlap(_schedules(cron), text_of(cron.get("timezone")), late)
 
 
 def _schedules(cron: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ retried, with the steps; none for what is kept exactly.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from gpuflow.core.errors import Finding, rule
@@ -175,11 +176,18 @@ def _at_most(number: int) -> str:
 
 def _installation(each: PlannedStep) -> RetryNote:
     """No supervisor: all that there is, is KFP's own retry."""
-    step, count = each.step, each.supervision.pods_again
+    step, known = each.step, each.supervision
     assert step.retry is not None
-    codes = ". Every exit code counts alike" if names_exit_codes(step.retry) else ""
+    # A supervisor that counts needs a place; without one it is there for other reasons, on any engine.
+    alone = each.restarts == "left alone" or known.is_supervised
+    alone = alone or (known.has_place and supervision_of(step, each.site).is_supervised)
+    return _installation_note(known.pods_again, names_exit_codes(step.retry), alone)
+
+
+@lru_cache(maxsize=64)
+def _installation_note(count: int, names_codes: bool, alone: bool) -> RetryNote:
+    codes = ". Every exit code counts alike" if names_codes else ""
     repeats = "KFP's one retry repeats" if count == 1 else f"KFP's {count} retries repeat"
-    alone = each.restarts == "left alone" or supervision_of(step, each.site).is_supervised
     hint = SET_IT_UP if alone else f"{SET_IT_UP}; or {SUPERVISE}"
     decides = f"what {repeats}, its installation decides: {DEFAULT_RETRY_NOTE}, unless it sees exit code 143 first"
     return "GF394", f"{decides}; {NO_SETTINGS_NOTE}{codes}", hint

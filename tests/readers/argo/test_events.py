@@ -1,6 +1,6 @@
 """Workflows that stand in a Sensor of Argo Events are read like others, with their places.
 
-Tests gpuflow/formats/events.py.
+Tests `workflows_in` of gpuflow/formats/documents.py.
 """
 
 from __future__ import annotations
