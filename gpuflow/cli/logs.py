@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpuflow.cli.terminal import paint, print_text
 from gpuflow.core.errors import Where, did_you_mean, fail
-from gpuflow.local.record import FOLDER, RUNNING, RunFolder, find, runs_in
+from gpuflow.local.record import FOLDER, NOT_RUN, SKIPPED, SUCCEEDED, RunFolder, find, runs_in
 
 COMMAND = Where("gpuflow logs")
 EXAMPLE = """gpuflow logs train                      # of the latest run: every attempt and copy
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     while True:
         run.read()
         found = list(_logs(run, step, args.attempt))
-        if not found and not args.follow:
+        if not found and not (args.follow and run.is_locked()):
             known = sorted({key for key, each in run.steps.items() if each.attempts})
             raise fail("GF927", f'run {run.id} has no log of "{step}"', where=COMMAND, hint=did_you_mean(step, known))
         for key, number, log in found:
@@ -89,4 +89,6 @@ def _goes_on(run: RunFolder, step: str) -> bool:
     if not run.is_locked():
         return False
     known = run.steps.get(step)
-    return known is None or known.state == RUNNING or any(key.startswith((f"{step}@", f"{step}.")) for key in run.steps)
+    # One that failed may be tried again.
+    is_open = known is None or known.state not in (SUCCEEDED, SKIPPED, NOT_RUN)
+    return is_open or any(key.startswith((f"{step}@", f"{step}.")) for key in run.steps)

@@ -77,17 +77,15 @@ class Approvals:
     def _read(self) -> None:
         data = os.read(0, 4096)
         self._typed += data
-        while b"\n" in self._typed or not data:
+        while b"\n" in self._typed and self._walk.questions:
             text, _, self._typed = self._typed.partition(b"\n")
-            if not self._walk.questions:
-                break
             word = text.decode("utf-8", "replace").strip().lower()
-            if word in (*_YES, *_NO) or not data:
+            if word in (*_YES, *_NO):
                 self._walk.answer(self._walk.questions[0], yes=word in _YES)
             else:
                 self._say("answer y or n")
-            if not data:
-                break
+        for copy in () if data else list(self._walk.questions):  # nobody will type anything more
+            self._walk.answer(copy, yes=False)
         if not data or not self._walk.questions:
             self._events.forget(0)
             self._reads = False

@@ -18,14 +18,14 @@ import contextlib
 import fcntl
 import json
 import os
-import secrets
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpuflow.core.errors import EnvironmentFailure, Finding, Where, did_you_mean, fail
+from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.core.printable import json_text
 
 FOLDER = ".gpuflow"
@@ -120,15 +120,18 @@ class RunFolder:
     def lock(self) -> None:
         """Become the process that runs it; GF924 when there is one."""
         self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        for pause in (0.02, 0.05, 0.1, 0.0):  # who only looks holds it for a moment
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(pause)
+        else:
             pid = os.read(self._lock, 20).decode("ascii", "replace").strip()
             os.close(self._lock)
             self._lock = None
             text = f"run {self.id} is being run by another process{f' ({pid})' if pid else ''}"
             hint = "wait for it, or end it with Ctrl-C or SIGTERM and then go on with --resume"
-            raise fail("GF924", text, where=COMMAND, hint=hint) from None
+            raise fail("GF924", text, where=COMMAND, hint=hint)
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
@@ -258,15 +261,15 @@ def cannot_write(path: Path, fault: OSError) -> EnvironmentFailure:
 
 def create(folder: Path, facts: Mapping[str, Any], document: str) -> RunFolder:
     """A new run, locked."""
-    moment = datetime.now(UTC)
     try:
         runs = folder / "runs"
         runs.mkdir(parents=True, exist_ok=True)
-        ignore = folder / ".gitignore"
+        ignore = (folder if folder.name == FOLDER else runs) / ".gitignore"  # another folder may hold other things
         if not ignore.exists():
             ignore.write_text("*\n", encoding="utf-8")
         while True:
-            path = runs / f"{moment:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+            moment = datetime.now(UTC)  # names are in the order of time
+            path = runs / f"{moment:%Y%m%d-%H%M%S}-{moment.microsecond * 0x10000 // 1_000_000:04x}"
             with contextlib.suppress(FileExistsError):
                 path.mkdir()
                 break
@@ -313,7 +316,11 @@ def find(folder: Path, id: str) -> RunFolder:
 def latest(folder: Path, pipeline: str, *, finished: bool | None = None) -> RunFolder | None:
     """The latest run of a pipeline, of those that have succeeded, or of those that have not."""
     for run in runs_in(folder):
-        if run.facts().pipeline != pipeline:
+        try:
+            name = run.facts().pipeline
+        except GpuflowError:
+            continue  # of what cannot be read nobody knows whose it is; `gpuflow runs` names it
+        if name != pipeline:
             continue
         if finished is None or (run.read().state == SUCCEEDED) == finished:
             return run.read()

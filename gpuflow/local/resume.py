@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from gpuflow.core.errors import Where, did_you_mean, fail, join_names
 from gpuflow.local import attempt as attempts
@@ -99,15 +100,25 @@ def _documents(plan: Plan) -> dict[str, str]:
     return found
 
 
-def accept_source(run: RunFolder, pipeline: Pipeline, site: Site, again: set[str], *, edited: bool) -> list[str]:
+def has_open_steps(run: RunFolder, pipeline: Pipeline) -> bool:
+    """Whether some step of the pipeline itself has begun or was reached, and is done again: exit steps run after it."""
+    heads = ((key.partition(".")[0].partition("@")[0], step) for key, step in run.steps.items())
+    return any(name in pipeline.steps and step.state not in (SUCCEEDED, SKIPPED) for name, step in heads)
+
+
+def accepted_changes(run: RunFolder, pipeline: Pipeline, site: Site, again: set[str], *, edited: bool) -> list[str]:
     """The steps that the source has otherwise than the run, once the user has decided about them; GF925 before."""
     if run.facts().digest == digest(pipeline):
         return []
-    before = loads((run.path / "pipeline.yaml").read_bytes(), str(run.path / "pipeline.yaml"))
-    changed = changed_steps(before, pipeline, site)
+    changed = changed_steps(source_of(run), pipeline, site)
     open_ones = [name for name in changed if name.partition(".")[0] not in again]
-    succeeded = {name for name, step in run.steps.items() if step.state == SUCCEEDED}
-    done = [name for name in open_ones if name.partition(".")[0] in succeeded & pipeline.steps.keys()]
+    succeeded = [plan_name(key) for key, step in run.steps.items() if step.state == SUCCEEDED]  # copies among them
+    done = [
+        name
+        for name in open_ones
+        if name.partition(".")[0] in pipeline.steps
+        and any(each == name or each.startswith(f"{name}.") for each in succeeded)
+    ]
     if open_ones and (done or not edited):
         text = f"the source has changed since run {run.id}: {join_names(open_ones)}"
         if done:
@@ -117,17 +128,34 @@ def accept_source(run: RunFolder, pipeline: Pipeline, site: Site, again: set[str
             raise fail("GF925", text, where=Where(pipeline.source.file), hint=hint)
         hint = "go on with the new source: --edited; or begin a new run, without --resume"
         raise fail("GF925", text, where=Where(pipeline.source.file), hint=hint)
+    return changed
+
+
+def source_of(run: RunFolder) -> Pipeline:
+    """The pipeline as the run has it."""
+    file = run.path / "pipeline.yaml"
+    return loads(file.read_bytes(), str(file))
+
+
+def take_source(run: RunFolder, pipeline: Pipeline, params: Mapping[str, Any]) -> None:
+    """The run has this source from now on. Its digest is written last: until then it is another one."""
     write_whole(run.path / "pipeline.yaml", to_yaml(pipeline))
     said = json.loads((run.path / "run.json").read_text(encoding="utf-8"))
-    write_whole(run.path / "run.json", json.dumps({**said, "digest": digest(pipeline)}, indent=2) + "\n")
-    return changed
+    whole = {**said, "params": dict(params), "digest": digest(pipeline)}
+    write_whole(run.path / "run.json", json.dumps(whole, indent=2) + "\n")
 
 
 def end_leftovers(run: RunFolder, plan: Plan, containers: Containers | None, say: Callable[[str], None]) -> None:
     """What an earlier process of this run left running is ended as an interruption; an attempt that has ended meanwhile
     counts as it ended."""
     mark = str(run.path)
-    if found := attempts.processes_of(mark):
+    here = container.all_processes()
+    found = attempts.processes_of(mark)
+    for step in run.steps.values():  # of a folder that had another path then
+        if step.pid is not None and attempts.is_alive(step.pid, step.began):
+            found |= {pid: process for pid, process in here.items() if pid == step.pid}
+            found |= container.descendants(step.pid, here)
+    if found:
         say(f"ending what still runs of run {run.id}: {container.format_processes(found)}")
         _end(run, plan, found, mark)
     for key, step in list(run.steps.items()):
@@ -177,6 +205,8 @@ def _end(run: RunFolder, plan: Plan, found: container.Processes, mark: str) -> N
     while any(process.lives for process in found.values()) and time.monotonic() < until:
         time.sleep(pause)
         pause = min(0.2, pause * 1.5)
+    for process in found.values():
+        container.signal_process(process, 9)
     attempts.kill_all(mark)
 
 
@@ -193,6 +223,27 @@ def carry_over(source: RunFolder, run: RunFolder, names: Iterable[str]) -> None:
             run.write(
                 "settled", step=name, state=step.state, because=f"taken from run {source.id}", outputs=step.outputs
             )
+
+
+def require_same(plan: Plan, source: RunFolder, name: str, *, edited: bool) -> None:
+    """Refuse a step that runs alone after what it needs was edited (GF925), or whose claims are not empty (GF929)."""
+    step = plan.by_name[name]
+    before = with_needs(plan, name) - {name}
+    changed = [each for each in changed_steps(source_of(source), plan.pipeline, plan.site) if _head(each) in before]
+    if changed and not edited:
+        text = f'what "{name}" needs has changed since run {source.id}: {join_names(changed)}'
+        hint = f"run it with what it needs: --until {name}; or take what the old source has made: --edited"
+        raise fail("GF925", text, where=step.where(), hint=hint)
+    inside = [each for each in plan.containers if _head(each.name) == name]
+    mounted = any(volume.claim or volume.new_claim for each in inside for volume in each.step.volumes.values())
+    if mounted and source.shared_folder.is_dir() and any(source.shared_folder.iterdir()):
+        text = f'"{name}" has a claim, and what run {source.id} has left in it is not there in a new run'
+        hint = f"run it anew in that run: --resume {source.id} --again {name}"
+        raise fail("GF929", text, where=step.where(), hint=hint)
+
+
+def _head(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def require_needs(plan: Plan, run: RunFolder, name: str, source: RunFolder) -> None:

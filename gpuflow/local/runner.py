@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -23,11 +24,14 @@ from gpuflow.local.preflight import CannotRunHere, Setting, refusals, remarks
 from gpuflow.local.record import COMMAND, FAILED, FOLDER, INTERRUPTED, RUNNING, SUCCEEDED, RunFolder, create
 from gpuflow.local.resume import (
     LATEST,
-    accept_source,
+    accepted_changes,
     carry_over,
     end_leftovers,
+    has_open_steps,
     require_needs,
+    require_same,
     run_to_resume,
+    take_source,
     top_level,
     with_dependents,
     with_needs,
@@ -157,7 +161,7 @@ class _Session:
 
     def __init__(self, pipeline: Pipeline, params: dict[str, Any], options: Options, console: Console) -> None:
         self.options, self.console, self.pipeline, self.params = options, console, pipeline, params
-        self.folder = Path(options.folder).absolute()
+        self.folder = Path(options.folder).resolve()  # by its path what is left of a run is found again
         self.site = options.site if isinstance(options.site, Site) else Site.load(str(options.site))
         self.containers: Containers | None = None
         self.room = Room(this_machine(), options.jobs, options.pretend_gpus)
@@ -218,17 +222,20 @@ class _Session:
             run.read()
             self._accept_params(run)
             again = with_dependents(self.pipeline, self.again)
-            changed = accept_source(run, self.pipeline, self.site, again, edited=options.edited)
-            run.read()
-            if changed:
-                self.console.say(f"the source has changed: {', '.join(changed)}")
+            accepted_changes(run, self.pipeline, self.site, again, edited=options.edited)
             left = any(step.state == RUNNING for step in run.steps.values())
             containers = self.containers
             if containers is None and left and run.in_containers:
                 containers = Containers(find_engine(), {})
             end_leftovers(run, plan, containers, self.console.say)
-            if again or run.state in (FAILED, SUCCEEDED):
+            # What has ended meanwhile may be a step that was edited.
+            changed = accepted_changes(run, self.pipeline, self.site, again, edited=options.edited)
+            if again or run.state in (FAILED, SUCCEEDED) or has_open_steps(run, self.pipeline):
                 run.write("again", steps=sorted({*again, *self.pipeline.exit}))
+            if run.facts().digest != digest(self.pipeline):
+                take_source(run, self.pipeline, self._params(run.facts().params))
+            if changed:
+                self.console.say(f"the source has changed: {', '.join(changed)}")
         except BaseException:
             run.close()
             raise
@@ -236,7 +243,9 @@ class _Session:
 
     def _open_for_one(self, plan: Plan, name: str) -> RunFolder:
         source = run_to_resume(self.folder, self.pipeline, self.options.resume or LATEST, finished=True)
-        run = self._create()
+        self._accept_params(source)
+        require_same(plan, source, name, edited=self.options.edited)
+        run = self._create(source.facts().params)
         try:
             carry_over(source, run, (each for each in self.pipeline.steps if each != name))
             require_needs(plan, run, name, source)
@@ -246,19 +255,25 @@ class _Session:
         self.console.say(f"what {name} needs is taken from run {source.id}")
         return run
 
-    def _create(self) -> RunFolder:
-        pipeline = with_values(self.pipeline, self.params)
+    def _params(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of all parameters: those of a run before, those that are given, and defaults."""
+        kept = {name: value for name, value in known.items() if name in self.pipeline.params and value is not None}
+        pipeline = with_values(self.pipeline, {**kept, **self.params})
         required = [name for name, param in pipeline.params.items() if param.required]
         if required:
             text = f"the parameter{'s' if len(required) > 1 else ''} {', '.join(required)} must be given"
             hint = " ".join(f"--param {name}=…" for name in required)
             raise fail("GF931", text, where=pipeline.where("params", required[0], key=True), hint=hint)
-        source = self.pipeline.source.file
+        return {name: param.default for name, param in pipeline.params.items()}
+
+    def _create(self, known: Mapping[str, Any] | None = None) -> RunFolder:
+        """A new run; `known`: the parameters of another one, which it keeps."""
+        params, source = self._params(known or {}), self.pipeline.source.file
         facts = {
-            "pipeline": pipeline.name,
+            "pipeline": self.pipeline.name,
             "digest": digest(self.pipeline),
             "source": None if source is None else str(Path(source).absolute()),
-            "params": {name: param.default for name, param in pipeline.params.items()},
+            "params": params,
             "site": self.site.name,
             "cwd": str(Path.cwd()),
         }
@@ -269,7 +284,7 @@ class _Session:
         known = run.facts().params
         given = with_values(self.pipeline, self.params)
         for name, param in given.params.items():
-            if param.is_given and known.get(name) != param.default:
+            if param.is_given and name in known and known[name] != param.default:
                 text = f'run {run.id} has "{name}" = {known.get(name)!r}, and --param says {param.default!r}'
                 raise fail("GF930", text, where=COMMAND, hint="leave --param out, or begin a new run, without --resume")
 
@@ -323,10 +338,11 @@ class _Session:
             send_alerts(walk, self.site, state, console.say, is_allowed=self.options.notify)
         console.say(f"run {run.id} {state}", colors[state])
         console.tree(walk.nodes())
-        console.say(f"logs: gpuflow logs {run.id} STEP; everything is in {run.path}")
+        place = "" if self.options.folder == FOLDER else f" --folder {shlex.quote(str(self.options.folder))}"
+        console.say(f"logs: gpuflow logs {run.id} STEP{place}; everything is in {run.path}")
         if state != SUCCEEDED:
-            source = self.pipeline.source.file or "FILE"
-            console.say(f"go on with it: gpuflow run {source} --resume {run.id}")
+            source = shlex.quote(self.pipeline.source.file or "FILE")
+            console.say(f"go on with it: gpuflow run {source} --resume {run.id}{place}")
 
 
 def result_of(walk: Walk) -> Run:

@@ -449,7 +449,11 @@ class Walk:
         program = replace(program, words=[*program.words[:end], *again, *program.words[end:]])
         running = attempts.start(program)
         began = process_began(running.pid)
-        self.run.write("started", step=copy.key, attempt=values.attempt, pid=running.pid, began=began)
+        try:
+            self.run.write("started", step=copy.key, attempt=values.attempt, pid=running.pid, began=began)
+        except BaseException:
+            running.terminate()  # nobody would end what nobody has written down
+            raise
         node.attempts += 1
         self.tell(copy.key, "started", {"attempt": values.attempt, "item": copy.item, "is_first": is_first})
         return running

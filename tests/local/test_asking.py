@@ -35,6 +35,16 @@ def test_a_person_at_the_terminal_decides(here: Path, typed: str, code: int, end
     assert ("answer y or n" in lines) == ("what" in typed)
 
 
+def test_the_end_of_what_is_typed_answers_all_questions(here: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = start(str(write(here, "steps:\n  one: {approval: one?}\n  two: {approval: two?}\n")), stdin=theirs)
+    os.write(ours, b"\x04")
+    code, said, _ = finish(process)
+    os.close(ours)
+    os.close(theirs)
+    assert (code, [each["state"] for each in said["steps"]]) == (1, ["failed", "failed"])
+
+
 def test_without_a_terminal_it_fails_and_can_be_approved_later(here: Path) -> None:
     code, said, lines = finish(start(str(write(here, ASKING))))
     assert code == 1 and said["steps"][0]["state"] == "failed" and "--approve one" in lines

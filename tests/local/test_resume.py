@@ -278,6 +278,95 @@ def test_a_run_keeps_its_parameters(here: Path) -> None:
     assert run(here / "toy.yaml", resume="").state == "succeeded"
 
 
+def test_a_parameter_that_is_new_gets_its_value(here: Path) -> None:
+    text = "steps:\n  a: {command: [test, -e, ok]}\n"
+    assert run_steps(text).state == "failed"
+    Path("ok").touch()
+    said = "[sh, -c, 'echo $0 > said', {param: p}]"
+    file = write(here, f"params: {{p: {{type: int}}}}\nsteps:\n  a: {{command: {said}}}\n")
+    with pytest.raises(GpuflowError, match="GF931"):
+        run(file, resume="", edited=True)
+    with pytest.raises(GpuflowError, match="GF925"):  # nothing was taken over
+        run(file, resume="", params={"p": 7})
+    assert run(file, resume="", edited=True, params={"p": 7}).state == "succeeded"
+    assert Path("said").read_text() == "7\n" and only_run().facts().params == {"p": 7}
+
+
+def test_copies_and_inner_steps_that_succeeded_with_the_old_source_are_not_kept_in_silence(here: Path) -> None:
+    text = "steps:\n  a:\n    for_each: {n: [1, 2, 3]}\n    outputs: {v: int}\n"
+    text += "    command: [sh, -c, 'test $0 != 3 || test -e ok && echo $0 > $GPUFLOW_OUTPUTS/v', {item: n}]\n"
+    text += "  t:\n    pipeline:\n      {apiVersion: gpuflow/v1, kind: Pipeline, name: inner, defaults: {image: x},\n"
+    text += "       steps: {x: {command: ['true']}, y: {needs: [x], command: [test, -e, ok]}}}\n"
+    assert run_steps(text).state == "failed"
+    Path("ok").touch()
+    for old, new, again in (("[1, 2, 3]", "[7, 8, 9]", "a"), ("['true']", "[test, 1]", "t")):
+        file = write(here, text.replace(old, new))
+        with pytest.raises(GpuflowError, match=f"--again {again}"):
+            run(file, resume="", edited=True)
+    result = run(write(here, text.replace("[1, 2, 3]", "[7, 8, 9]")), again=["a"])
+    assert result.state == "succeeded" and outputs(result)["a"] == {"v": [7, 8, 9]}
+
+
+def test_a_step_alone_has_the_parameters_and_the_source_of_the_other_run(here: Path) -> None:
+    text = "params: {p: {type: int, default: 1}}\nsteps:\n"
+    text += "  a: {command: [sh, -c, 'echo $0 > $GPUFLOW_OUTPUTS/v', {param: p}], outputs: {v: int}}\n"
+    text += "  b: {command: [sh, -c, 'echo $0 $1 > b', {param: p}, {output: a.v}]}\n"
+    assert run_steps(text, params={"p": 5}).state == "succeeded"
+    assert run(here / "toy.yaml", only="b").state == "succeeded" and Path("b").read_text() == "5 5\n"
+    with pytest.raises(GpuflowError, match="GF930"):
+        run(here / "toy.yaml", only="b", params={"p": 6})
+    file = write(here, text.replace("echo $0 >", "echo $(($0 + 1)) >"))
+    with pytest.raises(GpuflowError, match=r'GF925 .*what "b" needs has changed since .*: a'):
+        run(file, only="b")
+    assert run(file, only="b", edited=True).state == "succeeded" and Path("b").read_text() == "5 5\n"
+
+
+def test_a_step_alone_does_not_find_an_empty_claim(here: Path) -> None:
+    text = "steps:\n  a: {command: [sh, -c, 'echo 1 > /data/v'], volumes: {/data: {claim: c}}}\n"
+    text += "  b: {needs: [a], command: [sh, -c, 'cat /data/v'], volumes: {/data: {claim: c}}}\n"
+    first = run_steps(text)
+    assert first.state == "succeeded"
+    with pytest.raises(GpuflowError, match="GF929") as refused:
+        run(here / "toy.yaml", only="b")
+    assert f"--resume {first.run} --again b" in str(refused.value)
+    assert run(here / "toy.yaml", resume=first.run, again=["b"]).state == "succeeded"
+
+
+def test_runs_of_one_moment_are_in_their_order(here: Path) -> None:
+    ids = [run_steps("steps:\n  a: {command: ['true']}\n").run for _ in range(4)]
+    assert [each.id for each in runs_in(Path(".gpuflow"))] == ids[::-1]
+
+
+def test_another_folder_keeps_its_files_in_git(here: Path) -> None:
+    run_steps("steps:\n  a: {command: ['true']}\n", folder=".")
+    assert not Path(".gitignore").exists() and Path("runs", ".gitignore").read_text() == "*\n"
+
+
+def test_a_folder_by_another_name_is_the_same_run(training: str, here: Path) -> None:
+    process = start(training)
+    wait_for(reached, "the training")
+    before = supervisor()
+    kill(process.pid)
+    process.communicate()
+    (here / "link").symlink_to(here / ".gpuflow")
+    process = start(training, "--resume", "--folder", "link")
+    wait_for(lambda: before not in marked(here), "the end of what was left")
+    HOLD.unlink()
+    code, document, lines = finish(process)
+    assert (code, document["state"]) == (0, "succeeded") and "ending what still runs" in lines
+
+
+def test_exit_steps_run_again_after_what_was_done_again(here: Path) -> None:
+    text = "steps:\n  a: {command: [test, -e, ok]}\nexit:\n  bye: {command: [sh, -c, 'echo x >> bye']}\n"
+    text += "  slow: {command: [sh, -c, 'touch slow; test -e ok || sleep 60']}\n"
+    process = start(str(write(here, text)))
+    wait_for(lambda: Path("slow").exists() and only_run().step("bye").state == "succeeded", "the exit steps")
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[0] == 75
+    Path("ok").touch()
+    assert run(here / "toy.yaml", resume="").state == "succeeded" and count("bye") == 2
+
+
 def test_a_torn_line_of_the_journal_says_nothing(here: Path) -> None:
     run_steps(CHAIN)
     found = only_run()
