@@ -104,7 +104,10 @@ def _write_map(value: Any, indent: str, lines: list[str], known: _WrittenLines, 
             lines.append(f"{first}{name}:")
             # Sequences stand at the key's own column, as kubectl and most hand-written manifests have them.
             inside = deeper if kind is dict or not isinstance(item, _LISTS) else indent
-            _write(item, inside, lines, known, inside)
+            if kind is dict and len(item) < 3:  # to remember where so few lines are costs more than to write them
+                _write_map(item, inside, lines, known, inside)
+            else:
+                _write(item, inside, lines, known, inside)
         else:
             lines.append(f"{first}{name}: {leaf}")
         first = indent

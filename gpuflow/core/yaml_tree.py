@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NoReturn
 
@@ -395,16 +396,21 @@ def parse_plain(text: str) -> Any:
     """What an unquoted scalar means in the YAML 1.2 core schema."""
     if text in _KEYWORDS:
         return _KEYWORDS[text]
-    if text[0] in _NUMBERS_BEGIN:
-        # Spelled-out numbers beyond what any field holds stay text, so that a huge literal cannot stall the reader.
-        if len(text) <= 300 and _INT.fullmatch(text):
-            number = Int(int(text, 0) if text[:2] in ("0o", "0x") else int(text))
-            number.text = text
-            return number
-        if len(text) <= 300 and _FLOAT.fullmatch(text):
-            decimal = Float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-            decimal.text = text
-            return decimal
+    # Spelled-out numbers beyond what any field holds stay text, so that a huge literal cannot stall the reader.
+    return _number(text) if text[0] in _NUMBERS_BEGIN and len(text) <= 300 else text
+
+
+@lru_cache(maxsize=4096)
+def _number(text: str) -> Int | Float | str:
+    """The number that `text` spells, else the text: a document has few different ones, many times each."""
+    if _INT.fullmatch(text):
+        number = Int(int(text, 0) if text[:2] in ("0o", "0x") else int(text))
+        number.text = text
+        return number
+    if _FLOAT.fullmatch(text):
+        decimal = Float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        decimal.text = text
+        return decimal
     return text
 
 

@@ -311,8 +311,8 @@ def outputs_of(types: Mapping[str, AnyType]) -> Data:
 
 def in_order(value: Any) -> Any:
     """Plain data with the keys of every map sorted."""
-    if type(value) is str:  # most are
-        return value
-    if isinstance(value, dict):
-        return {key: in_order(value[key]) for key in sorted(value)}
-    return [in_order(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, dict):  # most of what is inside is text, so without a call
+        return {key: item if type(item := value[key]) is str else in_order(item) for key in sorted(value)}
+    if isinstance(value, list):
+        return [item if type(item) is str else in_order(item) for item in value]
+    return value
