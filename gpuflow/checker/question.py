@@ -17,7 +17,7 @@ from gpuflow.checker.hints.trials import Trials
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.queues.setup import read_setup
 from gpuflow.checker.quota.claims import run_claims
-from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, namespace_policy
+from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, brought_objects, namespace_policy
 from gpuflow.checker.quota.peak import QuotaLine, limit_lines
 from gpuflow.checker.report import LimitLine, Outcome, Verdict
 from gpuflow.checker.snapshot.missing_kinds import has_default_queue, needed_kinds
@@ -101,6 +101,8 @@ def ask(world: World) -> Question:
     """Everything at once, and in this order: on it depends which of two unreadable fields is named."""
     cluster, namespace, runs = world.cluster, world.namespace, world.runs
     demand = split_mixed_steps(with_deadline(world.demand))
+    brought = (each for each in brought_objects(cluster, namespace) if each not in demand.stored)
+    demand = replace(demand, stored=(*demand.stored, *brought))
     policy = namespace_policy(cluster, namespace)
     admissions = policy.admit_steps(demand.steps)
     undecided = order_dependent(demand, policy.limit_ranges, admissions)

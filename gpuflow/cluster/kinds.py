@@ -190,9 +190,9 @@ HOME: Final[dict[str, str]] = dict(sorted(HARMLESS) + sorted(NATIVE))
 """The group that is meant when only the kind is given."""
 
 NAMESPACED: Final = (
-    "ConfigMap", "CSIStorageCapacity", "DaemonSet", "LimitRange", "LocalQueue", "PersistentVolumeClaim", "Pod",
-    "PodDisruptionBudget", "ResourceClaim", "ResourceClaimTemplate", "ResourceQuota", "Secret", "ServiceAccount",
-    "Workload",
+    "ConfigMap", "CSIStorageCapacity", "DaemonSet", "Ingress", "LimitRange", "LocalQueue", "NetworkPolicy",
+    "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "ResourceClaim", "ResourceClaimTemplate", "ResourceQuota",
+    "Role", "RoleBinding", "Secret", "Service", "ServiceAccount", "Workload",
 )  # fmt: skip
 """Kinds that a check reads or counts, and whose objects live in a namespace."""
 

@@ -26,7 +26,16 @@ from gpuflow.kubernetes.resources import read_map
 
 OBSERVED: Final = ("CSINode", "CSIStorageCapacity", "DaemonSet", "Node", "Pod", "ResourceSlice", "Workload")
 """Kinds whose objects a cluster makes itself, or that are workloads of their own."""
-KINDS: Final = (*NATIVE, *((each.kind, each.group) for each in SOURCES), ("ConfigMap", ""), ("Secret", ""))
+_RBAC: Final = "rbac.authorization.k8s.io"
+_NETWORK: Final = "networking.k8s.io"
+BESIDE: Final = frozenset(
+    {
+        ("ConfigMap", ""), ("Secret", ""), ("Service", ""), ("Ingress", _NETWORK), ("NetworkPolicy", _NETWORK),
+        ("Role", _RBAC), ("RoleBinding", _RBAC),
+    }
+)  # fmt: skip
+"""What stands beside workloads in a namespace. Quotas count it, webhooks look at it, and pods do not wait for it."""
+KINDS: Final = (*NATIVE, *((each.kind, each.group) for each in SOURCES), *BESIDE)
 COUNTED: Final = frozenset(each for each in KINDS if each[0] not in OBSERVED)
 POLICIES: Final = ("kyverno.io", "policies.kyverno.io", "constraints.gatekeeper.sh", "mutations.gatekeeper.sh")
 """Groups of which every object may refuse or change a pod."""

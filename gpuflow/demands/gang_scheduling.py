@@ -13,6 +13,7 @@ from gpuflow.core.errors import Finding, Where, warning
 from gpuflow.demands.model import Demand, StepDemand, UnseenPart
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 
+DEFAULT_SCHEDULER: Final = "default-scheduler"
 CONTAINERS: Final = ("containers", "initContainers")
 _GPU: Final = re.compile(r"(^|[./-])gpu($|[./-])|/mig-", re.IGNORECASE)
 GROUP_LABELS: Final = (
@@ -68,7 +69,7 @@ def is_scheduled_as_gang(pod: Mapping[str, Any]) -> bool:
     known = {**as_mapping(metadata.get("labels")), **as_mapping(metadata.get("annotations"))}
     if any(key in known for key in GROUP_LABELS) or spec.get("schedulingGroup"):
         return True
-    return bool(spec.get("schedulerName", "default-scheduler") != "default-scheduler")
+    return bool(spec.get("schedulerName", DEFAULT_SCHEDULER) != DEFAULT_SCHEDULER)
 
 
 def starts_whole(step: StepDemand) -> bool:

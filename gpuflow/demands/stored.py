@@ -8,7 +8,7 @@ from typing import Final
 
 from gpuflow.core.errors import Where
 
-PLAIN: Final = ("configmaps", "replicationcontrollers", "secrets", "services")
+PLAIN: Final = ("configmaps", "replicationcontrollers", "resourcequotas", "secrets", "services")
 """Resources of which a quota also counts all under their own name."""
 HISTORY: Final = {"successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 1}
 """How many finished runs a CronJob or a CronWorkflow keeps, where it does not say."""

@@ -378,11 +378,11 @@ def test_a_chart_brings_its_account(command: Gpuflow, folder: Path) -> None:
     answer = command("check", "chart.yaml", *CHECK)
     assert answer.code == 0, answer.out + answer.err
     assert answer.out.endswith(
-        "Checked against cluster, with 2 objects of the files: ServiceAccount sa, ConfigMap c. "
+        "Checked against cluster, with 3 objects of the files: ServiceAccount sa, Service s, ConfigMap c. "
         "Assumes no other workload grows.\n"
     )
-    assert answer.err == "not counted, because they start nothing by themselves: Service s\n"
-    (first, second) = command("check", "chart.yaml", *CHECK, "--format", "json").data["brought"]
+    assert answer.err == ""
+    (first, _, second) = command("check", "chart.yaml", *CHECK, "--format", "json").data["brought"]
     assert first == {
         "kind": "ServiceAccount",
         "name": "sa",
@@ -391,7 +391,10 @@ def test_a_chart_brings_its_account(command: Gpuflow, folder: Path) -> None:
     }
     assert second["name"] == "c"
     marked = command("check", "chart.yaml", *CHECK, "--format", "markdown")
-    assert "Checked against `cluster`, with 2 objects of the files: ServiceAccount sa, ConfigMap c." in marked.out
+    assert (
+        "Checked against `cluster`, with 3 objects of the files: ServiceAccount sa, Service s, ConfigMap c."
+        in marked.out
+    )
     # What is asked without a cluster is not laid over one.
     assert "ServiceAccount sa" in command("demand", "chart.yaml").err
 
@@ -452,9 +455,90 @@ def test_an_object_that_cannot_be_read_is_one_finding_at_its_place(command: Gpuf
         check([job(), {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {}}], cluster())
 
 
+def counted(key: str, hard: str, used: str) -> Body:
+    return quota({key: hard}, status={"hard": {key: hard}, "used": {key: used}})
+
+
+BESIDE = [
+    (item("Service", "s", spec={}), "services"),
+    (item("Secret", "s", data={}), "count/secrets"),
+    (item("ConfigMap", "s", data={}), "configmaps"),
+    (item("ServiceAccount", "s"), "count/serviceaccounts"),
+    (item("Role", "s", "rbac.authorization.k8s.io/v1", rules=[]), "count/roles.rbac.authorization.k8s.io"),
+    (item("NetworkPolicy", "s", "networking.k8s.io/v1", spec={}), "count/networkpolicies.networking.k8s.io"),
+]
+
+
+@pytest.mark.parametrize(("beside", "key"), BESIDE, ids=[key for _, key in BESIDE])
+def test_objects_beside_the_workload_count_in_object_quotas(beside: Body, key: str) -> None:
+    assert (
+        check([job(), beside], cluster(quota({key: "3"}, status={"hard": {key: "3"}, "used": {key: "2"}}))).verdict
+        == "always"
+    )
+    full = cluster(quota({key: "3"}, status={"hard": {key: "3"}, "used": {key: "3"}}))
+    assert check([job()], full).verdict == "always"
+    report = check([job(), beside], full)
+    assert report.verdict == "unknown"
+    (found,) = [each.message for each in report.findings if each.code == "GF514"]
+    assert f"{beside['kind']} s comes with it" in found
+    elsewhere = {**beside, "metadata": {"name": "s", "namespace": "cv"}}
+    assert check([job(), elsewhere], full).verdict == "always"
+    assert check([job(), beside], [*full, beside]).verdict == "always"  # it is there, and counted
+
+
+def test_an_object_of_the_files_may_be_the_one_that_a_controller_makes() -> None:
+    """JobSet's controller takes the Service of its name that is there already."""
+    jobs = [{"name": "a", "template": {"spec": {"template": {"spec": pod_spec()}}}}]
+    workload = item("JobSet", "js", "jobset.x-k8s.io/v1alpha2", spec={"replicatedJobs": jobs})
+
+    def verdict(hard: str, *files: Body) -> str:
+        return check([workload, *files], cluster(counted("services", hard, "0"))).verdict
+
+    service = item("Service", "js", spec={"clusterIP": "None"})
+    assert [verdict("2", service), verdict("1"), verdict("1", service)] == ["always", "always", "unknown"]
+    assert verdict("0", service) == "never"
+
+
+def test_a_webhook_on_what_stands_beside_the_workload_leaves_the_verdict_unknown() -> None:
+    rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["*"], "resources": ["services"]}
+    hook = item(
+        "ValidatingWebhookConfiguration", "w", "admissionregistration.k8s.io/v1", None,
+        webhooks=[{"name": "a.b.c", "rules": [rule]}],
+    )  # fmt: skip
+    assert check([job()], cluster(hook)).verdict == "always"
+    report = check([job(), item("Service", "s", spec={})], cluster(hook))
+    assert (report.verdict, "GF531" in codes(report)) == ("unknown", True)
+
+
+VOLCANOS = item("Queue", "default", "scheduling.volcano.sh/v1beta1", None, spec={"weight": 1})
+
+
+@pytest.mark.parametrize(
+    ("workload", "verdict"),
+    [
+        (job(), "always"),
+        (job(schedulerName="default-scheduler"), "always"),
+        (job(schedulerName="volcano"), "unknown"),
+        (
+            item("PyTorchJob", "p", "kubeflow.org/v1", spec={
+                "pytorchReplicaSpecs": {"Master": {"template": {"spec": {
+                    "containers": [{"name": "pytorch", "image": "i"}],
+                }}}},
+            }),
+            "unknown",
+        ),  # its operator may be told to hand pods to Volcano
+    ],
+)  # fmt: skip
+def test_queues_of_volcano_hold_back_what_volcano_may_schedule(workload: Body, verdict: str) -> None:
+    report = check([workload], cluster(VOLCANOS))
+    assert report.verdict == verdict
+    assert any("Queue" in each.message for each in report.findings if each.code == "GF531") == (verdict == "unknown")
+
+
 def test_files_that_bring_nothing_change_no_byte(command: Gpuflow, folder: Path) -> None:
     write(folder / "one.yaml", job())
-    write(folder / "two.yaml", job(), item("Service", "s", spec={}), item("CronTab", "x", "stable.example.com/v1"))
+    lease = item("Lease", "s", "coordination.k8s.io/v1", spec={})
+    write(folder / "two.yaml", job(), lease, item("CronTab", "x", "stable.example.com/v1"))
     for form in ("text", "json", "markdown", "sarif"):
         one, two = (command("check", name, *CHECK, "--format", form) for name in ("one.yaml", "two.yaml"))
         assert one.out == two.out.replace("two.yaml", "one.yaml")

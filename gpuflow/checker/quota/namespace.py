@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from gpuflow.cluster import Cluster, Manifest
 from gpuflow.core.caching import content_of
 from gpuflow.core.errors import Finding, GpuflowError, did_you_mean
 from gpuflow.demands import Demand, StepDemand
+from gpuflow.demands.stored import StoredObject, resource_of
 from gpuflow.kubernetes.admission.decision import Admission, admit
 from gpuflow.kubernetes.admission.quota import Quota, read_quota
 from gpuflow.kubernetes.admission.usage import OLD_NAMES, POD_KEYS
@@ -105,6 +106,18 @@ def namespace_policy(cluster: Cluster, namespace: str) -> NamespacePolicy:
         cluster.bodies("StorageClass"),
         tuple(item.body for item in claims if item.is_new and cluster.bodies(item.kind, namespace) is not None),
     )
+
+
+def brought_objects(cluster: Cluster, namespace: str) -> Iterator[StoredObject]:
+    """The objects of the files beside the workload, as quotas count them and webhooks look at them: one more at most,
+    because one may be there unseen, or be that which a controller would make. Claims are counted with their sizes."""
+    for item in cluster.objects:
+        if item.is_new and item.namespace == namespace and item.kind != "PersistentVolumeClaim":
+            name, labels = f"{item.kind} {item.name}", item.body["metadata"].get("labels")
+            yield StoredObject(
+                resource_of(item.kind), item.group, 0, 0, f"{name} comes with it", (0, 1), owner=name, where=item.where,
+                by_controller=False, per_run=False, labels=labels if isinstance(labels, Mapping) else {},
+            )  # fmt: skip
 
 
 def _shape(step: StepDemand) -> bytes:

@@ -44,7 +44,7 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
     made = run_objects(demand).get(scope.resource)
     said = stored.documents if stored is not None and (made is None or scope.hard) else ()
     if said and at_least > scope.hard:
-        yield _refused_for_ever(scope, item, said)
+        yield _refused_for_ever(scope, item, [each for each in said if each.at_least])
         return
     if stored is not None and scope.verdict == "may-queue" and stored.fill_with_history(scope.hard):
         yield _full_of_history(demand, scope, stored)
@@ -97,7 +97,8 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
             return
     most, free, hard = (amount(each, scope.resource) for each in (asked, left, scope.hard))
     if scope.verdict == "unknown" and said:
-        why = bound.because or "a run that failed is kept beside those that succeeded"
+        beside = next((each.because for each in said if not each.at_most and each.because), None)
+        why = bound.because or beside or "a run that failed is kept beside those that succeeded"
         text = f"{_owners(said)} may store up to {most} of {scope.resource}; "
         text += f"quota {scope.name} leaves {free} of {hard}: {why}"
         yield warning("GF514", text, where, "have the quota raised to the most that there may be")

@@ -24,6 +24,7 @@ from gpuflow.cluster.kinds import SOURCES
 from gpuflow.cluster.model import once
 from gpuflow.core.errors import Problem, Where, did_you_mean, join_names, list_names
 from gpuflow.demands import StepDemand
+from gpuflow.demands.gang_scheduling import DEFAULT_SCHEDULER
 from gpuflow.kubernetes.decoding import decode
 from gpuflow.kubernetes.objects import Affinity
 from gpuflow.kubernetes.resources import read_map, read_maps
@@ -358,7 +359,9 @@ def unmodeled_objects(q: Question) -> Iterator[Problem]:
     made = [*(MadeKind("", "pods", each) for each in pods or (None,)), *made_kinds(q.demand)]
     # Where nodes are shown, devices that stand for extended resources are judged.
     resources = () if q.cluster.of("Node") else asked_resources(q)
-    kinds = missing_kinds.unmodeled_kinds(q.cluster, q.namespace, made, resources)
+    named = {each.pod["spec"].get("schedulerName") for step in q.demand.steps for each in step.pod_sets}
+    schedulers = named - {None, "", DEFAULT_SCHEDULER}
+    kinds = missing_kinds.unmodeled_kinds(q.cluster, q.namespace, made, resources, schedulers)
     if kinds:
         brought = (item.where for item in q.cluster.given if {item.title, f"{item.title} {item.name}"} & {*kinds})
         yield Problem(

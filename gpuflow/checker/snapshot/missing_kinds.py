@@ -65,25 +65,40 @@ NODE_MAKERS: Final = {
     ("MachineAutoscaler", "autoscaling.openshift.io"),
 }
 """Objects from which nodes are made that the snapshot does not show. They hold nothing back."""
+VOLCANO: Final = "scheduling.volcano.sh"
+MAY_USE_VOLCANO: Final = frozenset(
+    {
+        "batch.volcano.sh", VOLCANO, "kubeflow.org", "trainer.kubeflow.org", "ray.io", "sparkoperator.k8s.io",
+        "flink.apache.org", "leaderworkerset.x-k8s.io",
+    }
+)  # fmt: skip
+"""The groups of kinds whose controllers may be told to hand their pods to Volcano, unseen in the document."""
 DAEMONS: Final = ("DaemonSet", "apps")
 IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 """How the extended resource of every class of devices begins, whatever else stands for it."""
 
 
 def unmodeled_kinds(
-    cluster: Cluster, namespace: str, made: Sequence[MadeKind], resources: Collection[str] = ()
+    cluster: Cluster,
+    namespace: str,
+    made: Sequence[MadeKind],
+    resources: Collection[str] = (),
+    schedulers: Collection[str] = (),
 ) -> list[str]:
     """The kinds, each once, of the objects that may refuse or delay a pod of the namespace unseen, or what makes it.
 
-    `made` is what the API server is asked to create, `resources` the extended resources that the pods ask for. Webhooks
-    and policies are called by their names: which of them it is decides what to do.
+    `made` is what the API server is asked to create, `resources` the extended resources that the pods ask for,
+    `schedulers` those that they name beside the default one. Webhooks and policies are called by their names: which of
+    them it is decides what to do. Queues of Volcano hold back only what Volcano may schedule.
     """
+    by_volcano = bool(schedulers) or any(each.group in MAY_USE_VOLCANO for each in made)
     policies = _Policies(cluster, namespace_labels(cluster, namespace), made)
     found = (
         f"{item.title} {item.name}" if item.group == ADMISSION else item.title
         for item in _unmodeled_objects(cluster)
         if (not item.is_new or item.in_namespace(namespace))
         and not (item.group == ADMISSION and policies.leave_pods_alone(item))
+        and (by_volcano or item.group != VOLCANO)
     )
     stand_ins = (f"{item.kind} {item.name}" for item in cluster.of("DeviceClass") if _gives(item, resources))
     return list(dict.fromkeys((*found, *stand_ins)))

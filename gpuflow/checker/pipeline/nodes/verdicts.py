@@ -28,6 +28,7 @@ from gpuflow.checker.pipeline.nodes.pending import PendingPod, PendingPods
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment, sent_spec
 from gpuflow.checker.report import Verdict
+from gpuflow.demands.gang_scheduling import DEFAULT_SCHEDULER
 
 PODS: Final = "pods"
 APART: Final = f"{CLAIMS}apart"
@@ -37,7 +38,6 @@ WHOLE: Final = 1000
 
 Share = Callable[[PodGroup, FlavorAssignment, Mapping[str, int]], Mapping[str, tuple[str, str, int]]]
 """The most that a queue gives to a pod group with one flavor assignment: by resource, with queue and flavor."""
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
