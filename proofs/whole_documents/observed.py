@@ -196,13 +196,33 @@ class Keeper(threading.Thread):
             status = {"phase": "Running", "startTime": now(), "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}]}
             states = self.containers(pod, {"running": {"startedAt": now()}}, ready=True)
             self.patch(f"{path}/status", {"status": {**status, "conditions": rows, **states}}, "strategic-merge")
-        elif phase == "Running" and ends(pod) and time.monotonic() - self.since.get(meta["uid"], 0.0) > RUNS:
+        elif (
+            phase == "Running"
+            and ends(pod)
+            and time.monotonic() - self.since.get(meta["uid"], 0.0) > RUNS
+            and self.has_peers(meta)
+        ):
             done = {"exitCode": 0, "reason": "Completed", "startedAt": now(), "finishedAt": now()}
             states = self.containers(pod, {"terminated": done, "running": None}, ready=False)
             rows = [condition("Ready", "False"), condition("ContainersReady", "False")]
             self.patch(
                 f"{path}/status", {"status": {"phase": "Succeeded", "conditions": rows, **states}}, "strategic-merge"
             )
+
+    def has_peers(self, meta: Object) -> bool:
+        """Whether all pods of its training job have run: a launcher or a master does not end without its workers."""
+        labels, space = meta.get("labels") or {}, meta["namespace"]
+        name, by = labels.get(JOB_NAME), TRAINING.get(labels.get("training.kubeflow.org/operator-name"))
+        if name is None or by is None:
+            return True
+        path, field_ = by
+        status, job = self.api("GET", f"{path.format(space)}/{name}")
+        spec = job.get("spec") or {}
+        if status >= 300 or spec.get("elasticPolicy"):
+            return True
+        wanted = sum((role or {}).get("replicas", 1) for role in (spec.get(field_) or {}).values())
+        pods = [pod for pod in self.pods.get(space, []) if (pod["metadata"].get("labels") or {}).get(JOB_NAME) == name]
+        return sum(pod["status"].get("phase") in ("Running", "Succeeded") for pod in pods) >= wanted
 
     def containers(self, pod: Object, state: Object, *, ready: bool) -> Object:
         same = {"restartCount": 0, "imageID": "", "ready": ready, "started": ready, "state": state}
@@ -229,6 +249,14 @@ class Keeper(threading.Thread):
             "hostPath": {"path": "/nowhere"},
         }
         self.api("POST", "/api/v1/persistentvolumes", {"metadata": {"name": f"pv-{meta['uid']}"}, "spec": spec})
+
+
+JOB_NAME = "training.kubeflow.org/job-name"
+TRAINING = {
+    "mpi-operator": ("/apis/kubeflow.org/v2beta1/namespaces/{}/mpijobs", "mpiReplicaSpecs"),
+    "pytorchjob-controller": ("/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs", "pytorchReplicaSpecs"),
+}
+"""By the operator: where its jobs are, and which field has their roles."""
 
 
 def ends(pod: Object) -> bool:
