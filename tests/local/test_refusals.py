@@ -30,7 +30,7 @@ EVERYTHING = """steps:
   secret: {env: {TOY_TOKEN: {secret: hub, key: token}, TOY_MODE: {config_map: modes, key: m}}, command: ['true']}
   missing: {command: [no-such-program, x]}
   script: {script: {run: 'x', interpreter: [no-such-interpreter]}}
-  gang: {gang: 2, command: ['true']}
+  gang: {gang: {workers: 2, leader: {command: [no-such-leader]}}, cpu: 4k, command: ['true']}
   side: {sidecars: [{name: proxy, image: x, command: [y]}], command: ['true']}
   files: {volumes: {/keys: {secret: keys}}, command: ['true']}
   xcom: {outputs_from: xcom, outputs: {v: int}, command: ['true']}
