@@ -243,6 +243,8 @@ class Running:
     program: Program
     process: subprocess.Popen[bytes]
     began: float = field(default_factory=time.monotonic)
+    remark: str = ""
+    """What the user should know about this start."""
 
     @property
     def supervisors(self) -> list[tuple[int, int | None]]:

@@ -128,12 +128,21 @@ def launch(
             rank_here = Rank(rank, gpus, _variables(moved, gpus, planned, known))
             own = replace(place, rank=rank_here, options=(*place.options, TIMEOUT))
             started.append(attempts.launch(replace(planned, step=moved), copy(values), own, share))
-        return GangRun(started, ports, run.attempt(key, number))
+        return GangRun(started, ports, run.attempt(key, number), _remark(planned.step, ports.first))
     except BaseException:
         for running in started:
             running.kill()
         ports.close()
         raise
+
+
+def _remark(step: Step, port: int) -> str:
+    """Only torchrun is told a port, and mpirun needs none."""
+    assert step.gang is not None
+    wanted = step.gang.rendezvous
+    if wanted.framework != "env" or wanted.port == port:
+        return ""
+    return f"port {wanted.port} is taken here: a program that names it itself meets another program there"
 
 
 def _at_port(step: Step, port: int) -> Step:
@@ -152,12 +161,13 @@ def _variables(step: Step, gpus: int, planned: PlannedStep, known: Mapping[str, 
 class GangRun:
     """An attempt of a gang that runs."""
 
-    def __init__(self, ranks: list[Running], ports: Ports, folder: Path) -> None:
+    def __init__(self, ranks: list[Running], ports: Ports, folder: Path, remark: str = "") -> None:
         self.ranks, self.ports, self.folder = ranks, ports, folder
         self.codes: dict[int, int] = {}
         """The exit codes of the supervisors that have ended."""
         self._told: set[int] = set()
         """Ranks that were ended because another had gone: what they say then is no reason."""
+        self.remark = remark
 
     @property
     def supervisors(self) -> list[tuple[int, int | None]]:

@@ -459,6 +459,8 @@ class Walk:
             raise
         node.attempts += 1
         self.tell(copy.key, "started", {"attempt": values.attempt, "item": copy.item, "is_first": is_first})
+        if running.remark:
+            self.tell(copy.key, "remark", {"text": running.remark})
         return running
 
     def _terminate(self, copy: Copy) -> None:

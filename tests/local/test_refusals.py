@@ -41,7 +41,7 @@ def test_all_that_this_machine_lacks_is_said_at_once_and_nothing_starts(gpuflow:
     answer = gpuflow("run", write(here, EVERYTHING))
     assert answer.code == 1 and not Path(".gpuflow").exists()
     codes = [line.split()[1] for line in answer.err.splitlines() if ": GF" in line]
-    assert codes == ["GF920", "GF921", "GF921", "GF922", "GF922", "GF923", "GF923", "GF921", "GF923"]
+    assert codes == ["GF920", "GF921", "GF921", "GF922", "GF922", "GF920", "GF922", "GF923", "GF921", "GF923"]
     for text in (
         'toy.yaml:6:16: GF920 step "large": it asks for 64 x h100-80gb',
         "--pretend-gpus",
@@ -50,7 +50,8 @@ def test_all_that_this_machine_lacks_is_said_at_once_and_nothing_starts(gpuflow:
         "no-such-program",
         "--env-for missing=PYTHON",
         "no-such-interpreter",
-        "a gang of 2",
+        "its 3 ranks together ask for 12k CPU",
+        "toy.yaml:10:48: GF922",
         "--allow-lossy",
         "$GPUFLOW_OUTPUTS",
     ):
