@@ -193,7 +193,7 @@ TRAINING = f"""steps:
     checkpoint: {{path: /checkpoints, store: s3://models/toy, every: 1s, grace: 8s, sharded: true}}
     retry: {{interruptions: 2}}
     env: {{TOY_STEPS: 60, TOY_EVERY: 2, HERE: HERE_, TOY_CORRUPT: HERE_/corrupt}}
-    command: [sh, slow.sh, {sys.executable} {TOYS / "shard_toy.py"}]
+    command: [sh, slow.sh, {sys.executable}, {TOYS / "shard_toy.py"}]
     outputs: {{digest: string}}
 """
 SLOW = 'export TOY_PORT=$PET_MASTER_PORT TOY_PAUSE=0.01\ntest $GPUFLOW_ATTEMPT = 1 && TOY_PAUSE=1\nexec "$@"\n'
@@ -204,7 +204,6 @@ SLOW = 'export TOY_PORT=$PET_MASTER_PORT TOY_PAUSE=0.01\ntest $GPUFLOW_ATTEMPT =
 def training(here: Path) -> str:
     (here / "slow.sh").write_text(SLOW)
     return str(write(here, TRAINING.replace("HERE_", str(here))))
-
 
 
 def digest_undisturbed(size: int = 3, steps: int = 60) -> str:
