@@ -343,7 +343,7 @@ def test_a_gang_is_not_run_in_containers_yet(here: Path) -> None:
     pipeline = Pipeline("p", steps={"a": {"image": "i", "command": ["true"], "gang": 2}})
     planned = planned_step(pipeline, "a", Site.load("nvidia"))
     setting = Setting({}, here, containers=attempt.Containers.__new__(attempt.Containers))
-    found = refusals([planned], type("", (), {"by_name": {}, "pipeline": pipeline})(), room(), setting)  # type: ignore[arg-type]
+    found = refusals([planned], type("", (), {"by_name": {}, "pipeline": pipeline})(), room(), setting)
     assert [each.code for each in found] == ["GF923"] and "one network" in found[0].message
 
 
