@@ -339,6 +339,16 @@ def test_too_few_resources_are_said_before_anything_starts(here: Path, smi: Any)
     assert not Path(".gpuflow").exists()
 
 
+def test_each_rank_has_gpus_of_its_own_and_two_gangs_wait_for_each_other(here: Path, smi: Any) -> None:
+    smi(A100, A100.replace("0, GPU-5a1f", "1, GPU-6b2e"))
+    script = "mkdir busy-$GPUFLOW_RANK && echo $CUDA_VISIBLE_DEVICES > gpu-$GPUFLOW_RANK && rmdir busy-$GPUFLOW_RANK"
+    text = f"steps:\n  a: {{for_each: {{n: [1, 2]}}, gang: 2, gpu: a100-80gb, cpu: 100m, script: '{script}'}}\n"
+    lines: list[str] = []
+    assert run_steps(text, console=Console(lines.append)).state == "succeeded", lines
+    assert {Path(f"gpu-{rank}").read_text() for rank in (0, 1)} == {"GPU-5a1f\n", "GPU-6b2e\n"}
+    assert any("a@1 waits for 2 GPUs" in line for line in lines)
+
+
 def test_a_gang_is_not_run_in_containers_yet(here: Path) -> None:
     pipeline = Pipeline("p", steps={"a": {"image": "i", "command": ["true"], "gang": 2}})
     planned = planned_step(pipeline, "a", Site.load("nvidia"))

@@ -58,6 +58,15 @@ def test_all_that_this_machine_lacks_is_said_at_once_and_nothing_starts(gpuflow:
         assert text in answer.err
 
 
+def test_a_folder_that_scripts_would_misread_is_refused_with_the_place_of_the_path(
+    gpuflow: Gpuflow, here: Path
+) -> None:
+    text = "steps:\n  a:\n    volumes:\n      /data: {claim: d}\n    command: ['true']\nclaims: {d: {size: 1Gi}}\n"
+    answer = gpuflow("run", write(here, text), "--folder", "my runs")
+    assert answer.code == 1
+    assert "toy.yaml:8:" in answer.err and 'GF940 step "a": /data of the step would be' in answer.err
+
+
 def test_a_secret_comes_from_the_environment(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOY_TOKEN", "hidden")
     text = "steps:\n  a: {env: {TOY_TOKEN: {secret: hub, key: token}}, command: [test, x]}\n"
