@@ -266,6 +266,30 @@ def test_whoever_is_killed_the_result_is_the_same(here: Path, training: str, kil
     assert not Path("corrupt").exists() and marked(here) == []
 
 
+COPIES = f"""steps:
+  train:
+    for_each: {{n: [1, 2]}}
+    gang: {{workers: 2, rendezvous: {{framework: torchrun}}}}
+    cpu: 100m
+    retry: {{interruptions: 1}}
+    checkpoint: {{path: /checkpoints, store: s3://models/toy, every: 1s, grace: 5s}}
+    env: {{TOY_STEPS: 100, TOY_CORRUPT: HERE_/corrupt}}
+    command: [sh, slow.sh, {sys.executable}, {TOYS / "gang_toy.py"}]
+    outputs: {{digest: string}}
+"""
+
+
+def test_a_copy_that_is_interrupted_comes_to_what_the_other_comes_to(here: Path) -> None:
+    (here / "slow.sh").write_text(SLOW.replace("TOY_PAUSE=1", "TOY_PAUSE=0.1"))
+    process = start(str(write(here, COPIES.replace("HERE_", str(here)))))
+    wait_for(is_kept, "a checkpoint")
+    kill(only_run().steps["train@1"].supervisors[1][0])
+    code, said, lines = finish(process)
+    assert code == 0 and "train@1 interrupted after" in lines and "train@0 interrupted" not in lines, lines
+    first, second = said["steps"][0]["outputs"]["digest"]
+    assert first == second and not Path("corrupt").exists()
+
+
 def test_a_program_that_is_killed_is_one_failure_and_the_others_do_not_outlive_it(here: Path, training: str) -> None:
     process = start(training)
     wait_for(lambda: all((here / f"up-{rank}").exists() for rank in range(3)), "all ranks")
