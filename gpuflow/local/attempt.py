@@ -21,8 +21,9 @@ from typing import Any
 import gpuflow.runtime
 from gpuflow.kubernetes.expansion import escape
 from gpuflow.local.containers import ENGINE_FAILED, SUPERVISOR, ContainerEngine, container_name
+from gpuflow.local.events import Events
 from gpuflow.local.machine import Share
-from gpuflow.local.paths import PathMap
+from gpuflow.local.paths import PathMap, paths_of
 from gpuflow.local.record import FAILED, INTERRUPTED, SUCCEEDED, RunFolder
 from gpuflow.local.values import Values, unescape
 from gpuflow.plan import PlannedStep
@@ -41,6 +42,8 @@ _START = "import sys; sys.path += {path!r}; from gpuflow.runtime.supervise.main 
 _TAIL = 8192
 KILL_MARGIN = 10.0
 """How much longer than its grace a supervisor may take before it is killed."""
+_SAID_HERE = ("--step=", "--run-id=", "--rank-offset=")
+"""Options that a run on this machine says otherwise."""
 _OWN_FAULTS = (outcomes.OUT_OF_MEMORY, outcomes.TIMED_OUT, outcomes.DISK_LIMIT)
 """What a step's own lists of exit codes say nothing about."""
 
@@ -127,22 +130,53 @@ class Place:
     environ: Mapping[str, str]
     python: str | None = None
     containers: Containers | None = None
+    options: tuple[str, ...] = ()
+    """More options of the supervisor."""
+    rank: Rank | None = None
+    """Which rank it is, of a gang."""
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank of an attempt of a gang."""
+
+    number: int
+    gpus: int
+    variables: Mapping[str, str]
+    """Those that say who it is, and where the others are."""
+
+    def folder(self, attempt: Path) -> Path:
+        """Its part of the attempt's folder."""
+        return attempt / f"rank-{self.number}"
+
+
+def launch(planned: PlannedStep, values: MappedValues, place: Place, share: Share) -> Running:
+    """Start one attempt, or one rank of it; OSError where that cannot be."""
+    run, rank = place.run, place.rank
+    # A rank has scratch space of its own in each attempt, as its pods have: nobody else's files are in it.
+    own = run.files(place.key) if rank is None else rank.folder(run.attempt(place.key, values.attempt)) / "files"
+    values.mounted = paths_of(planned, own, run.shared_folder)
+    values.mounted.make()
+    values.paths = None if place.containers is not None else values.mounted
+    return start(program_of(planned, values, place, share))
 
 
 def program_of(planned: PlannedStep, values: MappedValues, place: Place, share: Share) -> Program:
     """The program of one attempt. `values` has the number of the attempt."""
-    run, step, grace = place.run, planned.step, supervisor_grace(planned.step)
+    run, step, grace, rank = place.run, planned.step, supervisor_grace(planned.step), place.rank
     folder, outputs = run.attempt(place.key, values.attempt), run.files(place.key) / "outputs"
+    folder = folder if rank is None else rank.folder(folder)
     engine = Engine() if place.containers else Engine(outputs_dir=escape(str(outputs), glued=True))
+    engine = replace(engine, leads=rank is not None and rank.number == 0)
     inside = place.containers
     runtime = planned.site.runtime
     values.own = frozenset(filter(None, (runtime.state, runtime.artifacts, str(run.path / "checkpoints"))))
     command = command_of(step, values)
-    words, _ = supervised_command(planned, values, engine, Volumes(), command, 0)
+    words, _ = supervised_command(planned, values, engine, Volumes(), command, 0 if rank is None else rank.gpus)
     words = [unescape(word) for word in words]
     end, head = words.index("--"), next(at for at, word in enumerate(words) if word.startswith("--"))
-    options = [word for word in words[head:end] if not word.startswith(("--step=", "--run-id="))]
-    options.append(f"--step={place.key}")
+    options = [word for word in words[head:end] if not word.startswith(_SAID_HERE)]
+    options += [f"--step={place.key}", *place.options]
     if step.checkpoint is None and not any(word.startswith("--state=") for word in options):
         options.append(f"--state={runtime.state}")
     options.append(f"--termination-log={folder / 'end'}")
@@ -189,6 +223,9 @@ def _environment(planned: PlannedStep, values: MappedValues, place: Place, share
     if place.containers is None:
         environ.update(share.environment())
     environ[MARK] = f"{place.run.path}/{place.key}/{values.attempt}"
+    if place.rank is not None:
+        environ |= place.rank.variables
+        environ[MARK] += f"/{place.rank.number}"
     return environ
 
 
@@ -206,10 +243,35 @@ class Running:
     program: Program
     process: subprocess.Popen[bytes]
     began: float = field(default_factory=time.monotonic)
+    remark: str = ""
+    """What the user should know about this start."""
 
     @property
-    def pid(self) -> int:
-        return self.process.pid
+    def supervisors(self) -> list[tuple[int, int | None]]:
+        """Its process, and when that began: so it is known again."""
+        return [(self.process.pid, process_began(self.process.pid))]
+
+    @property
+    def grace(self) -> float:
+        return self.program.grace
+
+    def log(self, _: End) -> Path:
+        """Where what it wrote is, for whoever asks why it ended so."""
+        return self.program.folder / "log"
+
+    def watch(self, events: Events, planned: PlannedStep, ended: Callable[[End], None]) -> None:
+        """Call `ended` once it has ended."""
+        self.watch_code(events, lambda code: ended(end_of(planned, self.program, code)))
+
+    def watch_code(self, events: Events, ended: Callable[[int], None]) -> None:
+        """Call `ended` with the exit code of the supervisor."""
+
+        def take(code: int) -> None:
+            if code < 0:  # what the supervisor would have ended, had it not been killed
+                self.kill()
+            ended(code)
+
+        events.watch(self.process, take)
 
     def seconds(self) -> float:
         return time.monotonic() - self.began
@@ -256,6 +318,8 @@ class End:
     outcome: str = ""
     """A word of the supervisor's table."""
     outputs: Mapping[str, str] = field(default_factory=dict)
+    rank: int | None = None
+    """Of a gang: the rank whose end this is."""
 
 
 def end_of(planned: PlannedStep, program: Program, code: int) -> End:
@@ -269,10 +333,7 @@ def end_of(planned: PlannedStep, program: Program, code: int) -> End:
 
 def end_in(planned: PlannedStep, folder: Path, outputs: Path, code: int) -> End:
     """The same, of an attempt that another process has started."""
-    try:
-        words = (folder / "end").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        words = ""
+    words = last_words(folder)
     said = termination_message.parse(words) or {}
     outcome, because = str(said.get("outcome", "")), str(said.get("because", ""))
     if code < 0:
@@ -285,6 +346,26 @@ def end_in(planned: PlannedStep, folder: Path, outputs: Path, code: int) -> End:
     return End(INTERRUPTED if stopped else FAILED, code, because, outcome)
 
 
+def last_words(folder: Path) -> str:
+    """What the supervisor of an attempt has written at its end; empty before."""
+    try:
+        return (folder / "end").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def code_in(folder: Path) -> int | None:
+    """The exit code in the last words; None where there are none."""
+    said = termination_message.parse(last_words(folder))
+    return None if said is None else int(said.get("exit_code", 1))
+
+
+def end_left(planned: PlannedStep, folder: Path, outputs: Path) -> End:
+    """How an attempt ended that a killed run has left."""
+    code = code_in(folder)
+    return LEFT if code is None else end_in(planned, folder, outputs, code)
+
+
 def _success(planned: PlannedStep, outputs: Path) -> End:
     found = {}
     for name, output in planned.step.outputs.items():
@@ -294,6 +375,9 @@ def _success(planned: PlannedStep, outputs: Path) -> End:
         except OSError as fault:
             return End(FAILED, 0, f'the output "{name}" cannot be read: {fault.strerror}')
     return End(SUCCEEDED, 0, "", outcomes.SUCCEEDED, found)
+
+
+LEFT = End(INTERRUPTED, outcomes.EXIT_INTERRUPTED, "its run was killed", outcomes.INTERRUPTED)
 
 
 @dataclass(frozen=True)
@@ -335,9 +419,12 @@ def _may_fail(retry: Retry, end: End) -> bool:
     return end.code in listed if listed is not None else end.code not in retry.final_exit_codes
 
 
-def wait_before(planned: PlannedStep, spent: Spent) -> float:
-    """The seconds before the next attempt."""
-    return float(longest_wait(planned.step.retry, _total(spent))) if planned.step.retry is not None else 0.0
+def wait_before(planned: PlannedStep, end: End, spent: Spent) -> float:
+    """The seconds before the next attempt. The launcher of a gang counts failures alone."""
+    times = _total(spent)
+    if planned.step.gang is not None:
+        times = 1 if end.state == INTERRUPTED else spent.failures
+    return float(longest_wait(planned.step.retry, times)) if planned.step.retry is not None else 0.0
 
 
 def last_lines(log: Path, most: int = 10) -> list[str]:

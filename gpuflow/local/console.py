@@ -39,6 +39,8 @@ class Console:
             self.say(f"{key} started{again}{f': {item}' if item else ''}")
         elif event == "waits":
             self.say(f"{key} waits for {facts['gpus']} GPU{'s' if facts['gpus'] > 1 else ''}")
+        elif event == "remark":
+            self.say(f"{key}: {facts['text']}", "dim")
         elif event == "ended":
             self._tell_end(key, facts)
         elif event == "settled":

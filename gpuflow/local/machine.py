@@ -10,9 +10,10 @@ step that has it whole, and nothing keeps their memory apart.
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -201,47 +202,75 @@ class Room:
 
     def __init__(self, machine: Machine, jobs: int | None = None, pretend_gpus: bool = False) -> None:
         self.machine, self.pretend_gpus = machine, pretend_gpus
-        self.jobs = max(1, machine.cpu.value * STEPS_PER_CPU) if jobs is None else jobs
+        self.told: tuple[str, ...] = ()
+        self._most = most_programs()
+        """So many at the same time whatever is asked for: a gang alone may be more than what nobody has said."""
+        if jobs is not None and jobs > self._most:
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            self.told = (
+                f"--jobs {jobs}: {self._most} programs run at the same time at most, because this process may have "
+                f"{limit} files open (ulimit -n)",
+            )
+        self.jobs = min(self._most, max(1, machine.cpu.value * STEPS_PER_CPU) if jobs is None else jobs)
+        self._most = self._most if jobs is None else self.jobs
         self._cpu, self._memory = machine.cpu, machine.memory
         self._shares: set[Share] = set()
         self._places: Counter[str] = Counter()
         """How much of each GPU is taken, by its UUID."""
 
-    def missing(self, wanted: Wanted) -> str | None:
-        """What this machine can never give, in a sentence; None when it can give everything, or pretends to."""
-        return None if self.pretend_gpus else self._shortage(wanted)
+    def missing(self, *ranks: Wanted) -> str | None:
+        """What this machine can never give, in a sentence; None when it can give everything, or pretends to. `ranks`:
+        what each rank of a gang asks for, or a step that is none."""
+        if len(ranks) > self._most:
+            why = f"no more than {self._most} programs may (--jobs, and the limit of open files)"
+            return f"its {len(ranks)} ranks run at the same time, and {why}"
+        return None if self.pretend_gpus else self._shortage(*ranks)
 
-    def remarks(self, wanted: Wanted) -> list[str]:
+    def remarks(self, *ranks: Wanted) -> list[str]:
         """What a step gets otherwise than it asks, in sentences."""
-        shortage = self._shortage(wanted)
+        shortage = self._shortage(*ranks)
         if shortage is not None:
             return [f"{shortage}: it runs anyway, with what there is"] if self.pretend_gpus else []
-        if wanted.shared:
-            return [
-                f"a share of a GPU is the GPU itself here: up to {SHARES} are on one, and their memory is not apart"
-            ]
-        if len({gpu.product for gpu in max(self._alike(wanted), key=len, default=())}) > 1:
-            return [f"its {wanted.gpus} GPUs are of several products, because this machine has fewer of each"]
-        return []
+        found = []
+        for wanted in dict.fromkeys(ranks):
+            if wanted.shared:
+                found.append(
+                    f"a share of a GPU is the GPU itself here: up to {SHARES} are on one, and their memory is not apart"
+                )
+            elif len({gpu.product for gpu in max(self._alike(wanted), key=len, default=())}) > 1:
+                found.append(f"its {wanted.gpus} GPUs are of several products, because this machine has fewer of each")
+        return found
 
     def take(self, wanted: Wanted) -> Share | None:
         """What is asked for; None while it must wait. `ValueError` where it would wait for ever."""
-        if (sentence := self.missing(wanted)) is not None:
+        found = self.take_all((wanted,))
+        return None if found is None else found[0]
+
+    def take_all(self, ranks: Sequence[Wanted]) -> tuple[Share, ...] | None:
+        """What all ranks of a gang ask for, or nothing while that must wait. `ValueError` as for one."""
+        if (sentence := self.missing(*ranks)) is not None:
             raise ValueError(sentence)
-        # Where more is asked for than there is, and pretended, all of it is taken.
-        cpu, memory = min(wanted.cpu or ONE_CPU, self.machine.cpu), min(wanted.memory, self.machine.memory)
-        if len(self._shares) >= self.jobs or cpu > self._cpu or memory > self._memory:
+        if len(self._shares) and len(self._shares) + len(ranks) > self.jobs:
             return None
-        pretended = wanted.gpus > 0 and not self._alike(wanted)
-        places = min(wanted.gpus, SHARES) if wanted.shared else SHARES
-        gpus = () if pretended else self._free_gpus(wanted, places)
-        if gpus is None:
+        pretended = any(each.gpus for each in ranks) and not self._has_gpus(ranks)
+        given: list[tuple[Gpu, ...]] | None = [()] * len(ranks)
+        given = given if pretended else self._free_gpus_of(ranks, self._places)
+        if given is None:
             return None
-        share = Share(cpu, memory, gpus, places, pretended)
-        self._shares.add(share)
+        # Where more is asked for than there is, and pretended, or one CPU for each that does not say, it gets all.
+        cpu, memory, shares = self.machine.cpu, self.machine.memory, []
+        for wanted, gpus in zip(ranks, given, strict=True):
+            own = Share(min(wanted.cpu or ONE_CPU, cpu), min(wanted.memory, memory), gpus, _places(wanted), pretended)
+            cpu, memory = cpu - own.cpu, memory - own.memory
+            shares.append(own)
+        cpu, memory = self.machine.cpu - cpu, self.machine.memory - memory
+        if cpu > self._cpu or memory > self._memory:
+            return None
         self._cpu, self._memory = self._cpu - cpu, self._memory - memory
-        self._places.update({gpu.uuid: places for gpu in gpus})
-        return share
+        self._shares.update(shares)
+        for share in shares:
+            self._places.update({gpu.uuid: share.places for gpu in share.gpus})
+        return tuple(shares)
 
     def give_back(self, share: Share) -> None:
         """The step has ended. A share that is not out is not given back again."""
@@ -250,9 +279,30 @@ class Room:
             self._cpu, self._memory = self._cpu + share.cpu, self._memory + share.memory
             self._places.subtract({gpu.uuid: share.places for gpu in share.gpus})
 
-    def _free_gpus(self, wanted: Wanted, places: int) -> tuple[Gpu, ...] | None:
+    def _has_gpus(self, ranks: Sequence[Wanted]) -> bool:
+        """Whether the machine has the GPUs for all ranks when nobody else is there."""
+        return self._free_gpus_of(ranks, Counter()) is not None
+
+    def _free_gpus_of(self, ranks: Sequence[Wanted], places: Counter[str]) -> list[tuple[Gpu, ...]] | None:
+        """Free GPUs for each rank, where so much of each is taken. One rank may take what only another can use: so the
+        last is asked first too."""
+        numbered = list(enumerate(ranks))
+        for order in (numbered, numbered[::-1]):
+            found: dict[int, tuple[Gpu, ...]] = {}
+            taken = Counter(places)
+            for at, wanted in order:
+                gpus = self._free_gpus(wanted, taken)
+                if gpus is None:
+                    break
+                found[at] = gpus
+                taken.update({gpu.uuid: _places(wanted) for gpu in gpus})
+            if len(found) == len(ranks):
+                return [found[at] for at in range(len(ranks))]
+        return None
+
+    def _free_gpus(self, wanted: Wanted, taken: Counter[str]) -> tuple[Gpu, ...] | None:
         """GPUs that nobody has, or has no more than shares of; those that other programs use come last."""
-        taken, count = self._places, _cards(wanted)
+        places, count = _places(wanted), _cards(wanted)
         for group in self._alike(wanted) if count else ([],):
             free = [gpu for gpu in group if taken[gpu.uuid] + places <= SHARES]
             if len(free) >= count:
@@ -270,20 +320,44 @@ class Room:
         groups = [group for group in (*fitting.values(), together) if len(group) >= _cards(wanted) > 0]
         return groups[:-1] or groups
 
-    def _shortage(self, wanted: Wanted) -> str | None:
+    def _shortage(self, *ranks: Wanted) -> str | None:
         """What is asked for and never there, and what is there instead."""
-        here, pairs = self.machine, list[tuple[str, str]]()
-        if wanted.cpu > here.cpu:
-            pairs.append((f"{wanted.cpu} CPU", f"{here.cpu} CPU"))
-        if wanted.memory > here.memory:
-            pairs.append((f"{wanted.memory} of memory", f"{_gibibytes(here.memory)} of memory"))
-        if wanted.gpus and not self._alike(wanted):
-            pairs.append((f"{wanted.gpus} x {wanted.gpu_kind}", _names(here.gpus)))
-        pairs += ((other, f"no {other.partition(' ')[0]}") for other in wanted.others)
+        here, pairs, zero = self.machine, list[tuple[str, str]](), Quantity.zero
+        cpu, memory = sum((each.cpu for each in ranks), zero), sum((each.memory for each in ranks), zero)
+        if cpu > here.cpu:
+            pairs.append((f"{cpu} CPU", f"{here.cpu} CPU"))
+        if memory > here.memory:
+            pairs.append((f"{memory} of memory", f"{_gibibytes(here.memory)} of memory"))
+        if not self._has_gpus(ranks):
+            kinds: Counter[str] = Counter()
+            for each in ranks:
+                kinds.update({each.gpu_kind: each.gpus})
+            asked = [f"{count} x {kind}" for kind, count in kinds.items() if count]
+            pairs.append((join_names(asked), _names(here.gpus)))
+        others = dict.fromkeys(other for each in ranks for other in each.others)
+        pairs += ((other, f"no {other.partition(' ')[0]}") for other in others)
         if not pairs:
             return None
-        asked, there = (join_names(words) for words in zip(*pairs, strict=True))
-        return f"it asks for {asked}, and this machine has {there}"
+        wanted, there = (join_names(words) for words in zip(*pairs, strict=True))
+        who = "it asks for" if len(ranks) == 1 else f"its {len(ranks)} ranks together ask for"
+        return f"{who} {wanted}, and this machine has {there}"
+
+
+def most_programs() -> int:
+    """How many programs may run at the same time by the limit of open files: each takes one, a gang two more."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    try:
+        used = len(os.listdir("/proc/self/fd"))
+    except OSError:
+        used = 16
+    return max(1, (limit - used - 16) // 3)  # 16: what the start of a program takes, and the run's own files
+
+
+def _places(wanted: Wanted) -> int:
+    """How much of each of its GPUs it takes."""
+    return min(wanted.gpus, SHARES) if wanted.shared else SHARES
 
 
 def _cards(wanted: Wanted) -> int:

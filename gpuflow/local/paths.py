@@ -201,7 +201,7 @@ def paths_of(planned: PlannedStep, folder: Path, shared: Path) -> PathMap:
     if step.working_dir is not None and normalize_path(step.working_dir) != "/" and not places.holds(step.working_dir):
         places.in_image.add(normalize_path(step.working_dir))
         places.add(step.working_dir, "the directory in which the run was started, in place of the image's", Path.cwd())
-    _require_plain(places)
+    _require_plain(planned, places)
     kinds = map(frozenset, (places.files, places.in_image, places.read_only))
     return PathMap(places.entries, places.notes, tuple(places.stays), *kinds)
 
@@ -219,9 +219,15 @@ def _add_output(places: _Places, path: str, working_dir: str | None, *, is_folde
         places.files.add(normalize_path(path))
 
 
-def _require_plain(places: _Places) -> None:
+def _require_plain(planned: PlannedStep, places: _Places) -> None:
     for path, here in places.entries.items():
         if not _PLAIN.fullmatch(str(here)):
             sign = _PLAIN.sub("", str(here))[:1]
             text = f"{path} of the step would be {str(here)!r}, and {sign!r} in it would be read as the end of a word"
-            raise fail("GF940", text, hint="start the run where the path has letters, digits, '-', '_' and '.' alone")
+            where = planned.where("volumes", path) if path in planned.step.volumes else planned.where()
+            raise fail(
+                "GF940",
+                f'step "{planned.name}": {text}',
+                where=where,
+                hint="start the run where the path has letters, digits, '-', '_' and '.' alone",
+            )

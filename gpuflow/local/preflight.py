@@ -14,12 +14,15 @@ from typing import Any
 
 from gpuflow.core.errors import Finding, GpuflowError, did_you_mean, join_names
 from gpuflow.local.attempt import Containers
-from gpuflow.local.machine import Room, wanted_of
+from gpuflow.local.gangs import wanted_by
+from gpuflow.local.machine import Room
 from gpuflow.local.paths import PathMap, paths_of
 from gpuflow.local.record import RunFolder
 from gpuflow.plan import Plan, PlannedStep, writes_xcom
 from gpuflow.pod.supervision import OUTPUTS
 from gpuflow.spec.container import ConfigMapKey, SecretKey
+from gpuflow.spec.policies import Leader
+from gpuflow.spec.step import Step
 from gpuflow.spec.text import Text
 
 
@@ -68,7 +71,7 @@ def _finding(code: str, planned: PlannedStep, path: tuple[str | int, ...], messa
 
 
 def _hardware(planned: PlannedStep, room: Room) -> Iterator[Finding]:
-    missing = room.missing(wanted_of(planned.step))
+    missing = room.missing(*wanted_by(planned.step))
     if missing is not None:
         devices = ("gpu", "mig", "shared_gpu", "device_claim")
         asks = next((name for name in devices if getattr(planned.step, name)), None)
@@ -78,9 +81,9 @@ def _hardware(planned: PlannedStep, room: Room) -> Iterator[Finding]:
 
 def _constructs(planned: PlannedStep, setting: Setting) -> Iterator[Finding]:
     step = planned.step
-    if step.gang is not None:
-        hint = "run the others without it: --until STEP; on an engine it runs as it is"
-        text = f"a gang of {step.gang.pods} is not run on one machine yet"
+    if step.gang is not None and setting.containers is not None:
+        hint = "run without --container, in this environment, or the other steps alone: --until STEP"
+        text = "the ranks of a gang need one network, and containers of a run have one each"
         yield _finding("GF923", planned, ("gang",), text, hint)
     if writes_xcom(step):
         text = "outputs_from: xcom is written where Airflow looks, which is a place of its pods"
@@ -96,13 +99,14 @@ _HELPERS = {"init_containers": "init containers", "sidecars": "sidecars", "lifec
 
 
 def _secrets(planned: PlannedStep, setting: Setting) -> Iterator[Finding]:
-    for name, value in planned.step.env.items():
-        if not isinstance(value, SecretKey | ConfigMapKey) or value.optional or name in setting.environ:
-            continue
-        what = f"the Secret {value.secret}" if isinstance(value, SecretKey) else f"the ConfigMap {value.config_map}"
-        text = f"{name} comes from {what} of the cluster, which is not here"
-        hint = f"set it in your environment, and the step gets it: export {name}=…"
-        yield _finding("GF921", planned, ("env", name), text, hint)
+    for part, said in _programs_of(planned):
+        for name, value in said.env.items():
+            if not isinstance(value, SecretKey | ConfigMapKey) or value.optional or name in setting.environ:
+                continue
+            what = f"the Secret {value.secret}" if isinstance(value, SecretKey) else f"the ConfigMap {value.config_map}"
+            text = f"{name} comes from {what} of the cluster, which is not here"
+            hint = f"set it in your environment, and the step gets it: export {name}=…"
+            yield _finding("GF921", planned, (*part, "env", name), text, hint)
     for path, volume in planned.step.volumes.items():
         held = f"the Secret {volume.secret}" if volume.secret else f"the ConfigMap {volume.config_map}"
         if (volume.secret or volume.config_map) and not volume.optional and not setting.allow_lossy:
@@ -124,12 +128,19 @@ def _programs(planned: PlannedStep, setting: Setting, paths: PathMap) -> Iterato
         yield _finding("GF922", planned, at, f"its program {word} is not found on this machine", hint)
 
 
+def _programs_of(planned: PlannedStep) -> Iterator[tuple[tuple[str, ...], Step | Leader]]:
+    """The step, and the leader of its gang, each with its place in the document."""
+    yield (), planned.step
+    if planned.step.gang is not None and planned.step.gang.leader is not None:
+        yield ("gang", "leader"), planned.step.gang.leader
+
+
 def _first_words(planned: PlannedStep) -> Iterator[tuple[Text, tuple[str | int, ...]]]:
-    step = planned.step
-    if step.script is not None:
-        yield step.script.interpreter[0], ("script",)
-    elif step.command:
-        yield step.command[0], ("command", 0)
+    for part, said in _programs_of(planned):
+        if said.script is not None:
+            yield said.script.interpreter[0], (*part, "script")
+        elif said.command:
+            yield said.command[0], (*part, "command", 0)
 
 
 def search_path(planned: PlannedStep, setting: Setting) -> str:
@@ -177,8 +188,11 @@ def remarks(steps: list[PlannedStep], room: Room, run: RunFolder, setting: Setti
     if lost:
         found.append(f"probes are not asked: {join_names(lost)}")
     for planned in containers:
-        paths = paths_of(planned, run.files(planned.name), run.shared_folder)
-        told = [*room.remarks(wanted_of(planned.step)), *paths.sentences()]
+        folder = run.files(planned.name)
+        if planned.step.gang is not None:
+            folder = folder.parent / "ATTEMPT" / "rank-RANK" / "files"
+        paths = paths_of(planned, folder, run.shared_folder)
+        told = [*room.remarks(*wanted_by(planned.step)), *paths.sentences()]
         told += setting.containers.engine.remarks(planned.step) if setting.containers is not None else ()
         own = (each for each in told if not each.startswith(f"{OUTPUTS} is "))  # nobody wrote that path
         found += (f"{planned.name}: {each}".replace(f"{run.path}/", "") for each in own)

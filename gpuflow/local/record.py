@@ -65,9 +65,8 @@ class StepRecord:
     outputs: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     because: str = ""
-    pid: int | None = None
-    """The supervisor of an attempt whose end nobody wrote."""
-    began: int | None = None
+    supervisors: tuple[tuple[int, int | None], ...] = ()
+    """Of an attempt whose end nobody wrote: their processes, and when each began."""
     answer: bool | None = None
     """Of a question: what was answered."""
 
@@ -225,11 +224,12 @@ class RunFolder:
 
 
 def _count_start(step: StepRecord, entry: Mapping[str, Any]) -> None:
-    step.attempts, step.pid, step.began, step.state = entry["attempt"], entry["pid"], entry["began"], RUNNING
+    pairs = entry.get("supervisors") or [(entry["pid"], entry["began"])]
+    step.attempts, step.supervisors, step.state = entry["attempt"], tuple((pid, began) for pid, began in pairs), RUNNING
 
 
 def _count_end(step: StepRecord, entry: Mapping[str, Any]) -> None:
-    step.state, step.because, step.pid, step.began = entry["state"], entry.get("because", ""), None, None
+    step.state, step.because, step.supervisors = entry["state"], entry.get("because", ""), ()
     step.outputs = dict(entry.get("outputs") or {})
     step.seconds += entry.get("seconds", 0.0)
 

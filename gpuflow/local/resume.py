@@ -10,10 +10,10 @@ from typing import Any
 
 from gpuflow.core.errors import Where, did_you_mean, fail, join_names
 from gpuflow.local import attempt as attempts
+from gpuflow.local import gangs
 from gpuflow.local.attempt import Containers
 from gpuflow.local.record import (
     COMMAND,
-    INTERRUPTED,
     RUNNING,
     SKIPPED,
     SUCCEEDED,
@@ -24,7 +24,7 @@ from gpuflow.local.record import (
 )
 from gpuflow.plan import Plan, plan_of
 from gpuflow.pod.supervision import DEFAULT_GRACE, supervisor_grace
-from gpuflow.runtime.base import container, termination_message
+from gpuflow.runtime.base import container
 from gpuflow.site import Site
 from gpuflow.spec.canonical import digest, to_document, to_yaml
 from gpuflow.spec.loading import loads
@@ -151,10 +151,9 @@ def end_leftovers(run: RunFolder, plan: Plan, containers: Containers | None, say
     mark = str(run.path)
     here = container.all_processes()
     found = attempts.processes_of(mark)
-    for step in run.steps.values():  # of a folder that had another path then
-        if step.pid is not None and attempts.is_alive(step.pid, step.began):
-            found |= {pid: process for pid, process in here.items() if pid == step.pid}
-            found |= container.descendants(step.pid, here)
+    for supervisor in _supervisors(run):  # of a folder that had another path then
+        found |= {pid: process for pid, process in here.items() if pid == supervisor}
+        found |= container.descendants(supervisor, here)
     if found:
         say(f"ending what still runs of run {run.id}: {container.format_processes(found)}")
         _end(run, plan, found, mark)
@@ -165,13 +164,10 @@ def end_leftovers(run: RunFolder, plan: Plan, containers: Containers | None, say
             containers.end(run, key, step.attempts, DEFAULT_GRACE)
         folder = run.attempt(key, step.attempts)
         planned = plan.by_name.get(plan_name(key))
-        end = attempts.End(INTERRUPTED, 75, "its run was killed")
-        try:
-            words = termination_message.parse((folder / "end").read_text(encoding="utf-8", errors="replace"))
-        except OSError:
-            words = None
-        if words is not None and planned is not None:
-            end = attempts.end_in(planned, folder, run.files(key) / "outputs", int(words.get("exit_code", 1)))
+        end = attempts.LEFT
+        if planned is not None:
+            end_left = attempts.end_left if planned.step.gang is None else gangs.end_left
+            end = end_left(planned, folder, run.files(key) / "outputs")
         run.write(
             "ended",
             step=key,
@@ -185,18 +181,14 @@ def end_leftovers(run: RunFolder, plan: Plan, containers: Containers | None, say
 
 def _end(run: RunFolder, plan: Plan, found: container.Processes, mark: str) -> None:
     """SIGTERM to supervisors, and to programs that have lost theirs; their grace; then SIGKILL."""
-    supervisors = {
-        step.pid: key
-        for key, step in run.steps.items()
-        if attempts.is_alive(step.pid, step.began) and step.pid in found
-    }
+    supervisors = {pid for pid in _supervisors(run) if pid in found}
     grace = float(DEFAULT_GRACE)
     for key in [key for key, step in run.steps.items() if step.state == RUNNING]:
         planned = plan.by_name.get(plan_name(key))
         own = supervisor_grace(planned.step) if planned is not None else None
         grace = max(grace, float(own.seconds) if own is not None else 0.0)
     here = container.all_processes()
-    guarded = {pid for each in supervisors if each is not None for pid in container.descendants(each, here)}
+    guarded = {pid for each in supervisors for pid in container.descendants(each, here)}
     for pid, process in found.items():
         if pid in supervisors or pid not in guarded:
             container.signal_process(process, 15)
@@ -208,6 +200,12 @@ def _end(run: RunFolder, plan: Plan, found: container.Processes, mark: str) -> N
     for process in found.values():
         container.signal_process(process, 9)
     attempts.kill_all(mark)
+
+
+def _supervisors(run: RunFolder) -> list[int]:
+    """Those that were written down and live."""
+    known = (each for step in run.steps.values() for each in step.supervisors)
+    return [pid for pid, began in known if attempts.is_alive(pid, began)]
 
 
 def plan_name(key: str) -> str:

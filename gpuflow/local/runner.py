@@ -298,7 +298,8 @@ class _Session:
         walk.pythons = setting.pythons
         approvals = Approvals(walk, events, console.say, self.options.approvals, self.options.approve)
         console.say(f"run {run.id} of {self.pipeline.name} in {run.path}", "bold")
-        for sentence in (*self.room.machine.told, *([] if run.begun else remarks(steps, self.room, run, setting))):
+        told = [*self.room.machine.told, *self.room.told]
+        for sentence in told if run.begun else [*told, *remarks(steps, self.room, run, setting)]:
             console.say(sentence, "dim")
         run.write("opened", pid=os.getpid(), resumed=bool(run.begun), container=self.options.container)
         try:

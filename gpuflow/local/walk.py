@@ -15,15 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuflow.local import attempt as attempts
-from gpuflow.local.attempt import MappedValues, Place, Running, Spent
+from gpuflow.local import gangs
+from gpuflow.local.attempt import End, MappedValues, Place, Running, Spent
 from gpuflow.local.events import Events
-from gpuflow.local.machine import Room, Share, Wanted, wanted_of
-from gpuflow.local.paths import paths_of
+from gpuflow.local.machine import Room, Share, Wanted
 from gpuflow.local.record import FAILED, INTERRUPTED, NOT_RUN, RUNNING, SKIPPED, SUCCEEDED, WAITING, RunFolder
 from gpuflow.local.values import NoValue, Outputs, RunFacts, Scope, gathered_outputs, item_at
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod.later_attempts import memory_by_attempt
-from gpuflow.runtime.base.attempt_folder import process_began
 from gpuflow.runtime.base.outcomes import OUT_OF_MEMORY
 from gpuflow.spec import expression
 from gpuflow.spec.params import text_of
@@ -113,8 +112,9 @@ class Copy:
     item: Mapping[str, Any]
     spent: Spent = field(default_factory=Spent)
     memory_failures: int = 0
-    running: Running | None = None
-    share: Share | None = None
+    running: Running | gangs.GangRun | None = None
+    shares: tuple[Share, ...] = ()
+    """What its program has of the machine, or each rank of it."""
     inside: Branch | None = None
     """Of a step that is a pipeline."""
     is_over: bool = False
@@ -400,62 +400,67 @@ class Walk:
             return False
         wanted = self._wish_of(copy)
         try:
-            share = self.room.take(wanted)
+            shares = self.room.take_all(wanted)
         except ValueError as never:  # with the memory that it has grown to
             node.open += 1 if is_first else 0
             self._over(copy, FAILED, because=str(never))
             return True
-        if share is None:
-            if wanted.gpus and not node.has_told_waiting:
+        if shares is None:
+            if (gpus := sum(each.gpus for each in wanted)) and not node.has_told_waiting:
                 node.has_told_waiting = True
-                self.tell(copy.key, "waits", {"gpus": wanted.gpus})
+                self.tell(copy.key, "waits", {"gpus": gpus})
             return False
         try:
-            copy.running = self._launch(copy, share, is_first=is_first)
+            copy.running = self._launch(copy, shares, is_first=is_first)
         except (NoValue, OSError) as fault:
-            self.room.give_back(share)
+            self._give_back(shares)
             node.open += 1 if is_first else 0
             because = str(fault) if isinstance(fault, NoValue) else f"it cannot be started: {fault}"
             self._over(copy, FAILED, because=because)
             return True
-        copy.share = share
+        copy.shares = shares
         node.open += 1 if is_first else 0
         self._copies.add(copy)
         for branch in node.branch.around:
             branch.running += 1
-        self.events.watch(copy.running.process, lambda code: self._take_end(copy, code))
+        copy.running.watch(self.events, node.planned, lambda end: self._take_end(copy, end))
         return True
 
-    def _wish_of(self, copy: Copy) -> Wanted:
-        wanted, retry = wanted_of(copy.node.planned.step), copy.node.planned.step.retry
+    def _give_back(self, shares: tuple[Share, ...]) -> None:
+        for share in shares:
+            self.room.give_back(share)
+
+    def _wish_of(self, copy: Copy) -> list[Wanted]:
+        """What its program asks for, or each rank of it; memory has grown with each time that it was too little."""
+        wanted, retry = gangs.wanted_by(copy.node.planned.step), copy.node.planned.step.retry
         if copy.memory_failures and retry is not None and retry.more_memory is not None:
-            amounts = memory_by_attempt(wanted.memory, retry.more_memory, copy.memory_failures)
-            return replace(wanted, memory=amounts[-1])
+            more, times = retry.more_memory, copy.memory_failures
+            return [replace(each, memory=memory_by_attempt(each.memory, more, times)[-1]) for each in wanted]
         return wanted
 
-    def _launch(self, copy: Copy, share: Share, *, is_first: bool) -> Running:
+    def _launch(self, copy: Copy, shares: tuple[Share, ...], *, is_first: bool) -> Running | gangs.GangRun:
         node, known = copy.node, self.run.step(copy.key)
         planned = attempts.local_step(node.planned, self.run)
         values = MappedValues(node.branch.scope, copy.item, known.attempts + 1)
-        values.mounted = paths_of(planned, self.run.files(copy.key), self.run.shared_folder)
-        values.mounted.make()
-        values.paths = None if self.place.containers is not None else values.mounted
-        place = replace(self.place, key=copy.key, python=self.pythons.get(node.planned.name))
-        program = attempts.program_of(planned, values, place, share)
-        again = [f"--run-id={self.run.id}" + (f".{known.generation}" if known.generation else "")]
+        options = [f"--run-id={self.run.id}" + (f".{known.generation}" if known.generation else "")]
         if is_first and known.attempts:  # the user decided to go on, whatever the attempts before have spent
-            again.append("--after-final=renew")
-        end = program.words.index("--")
-        program = replace(program, words=[*program.words[:end], *again, *program.words[end:]])
-        running = attempts.start(program)
-        began = process_began(running.pid)
+            options.append("--after-final=renew")
+        python = self.pythons.get(node.planned.name)
+        place = replace(self.place, key=copy.key, python=python, options=tuple(options))
+        running: Running | gangs.GangRun
+        if planned.step.gang is None:
+            running = attempts.launch(planned, values, place, shares[0])
+        else:
+            running = gangs.launch(planned, values, place, shares, copy.spent.interruptions)
         try:
-            self.run.write("started", step=copy.key, attempt=values.attempt, pid=running.pid, began=began)
+            self.run.write("started", step=copy.key, attempt=values.attempt, supervisors=running.supervisors)
         except BaseException:
             running.terminate()  # nobody would end what nobody has written down
             raise
         node.attempts += 1
         self.tell(copy.key, "started", {"attempt": values.attempt, "item": copy.item, "is_first": is_first})
+        if running.remark:
+            self.tell(copy.key, "remark", {"text": running.remark})
         return running
 
     def _terminate(self, copy: Copy) -> None:
@@ -464,17 +469,14 @@ class Walk:
         if running is None:
             return
         running.terminate()
-        late = time.monotonic() + running.program.grace + attempts.KILL_MARGIN
+        late = time.monotonic() + running.grace + attempts.KILL_MARGIN
         self.events.at(late, lambda: running.kill() if copy.running is running else None)
 
-    def _take_end(self, copy: Copy, code: int) -> None:
+    def _take_end(self, copy: Copy, end: End) -> None:
         running, node = copy.running, copy.node
-        assert running is not None and copy.share is not None
-        if code < 0:  # what the supervisor would have ended, had it not been killed
-            running.kill()
-        end = attempts.end_of(node.planned, running.program, code)
-        self.room.give_back(copy.share)
-        copy.running = copy.share = None
+        assert running is not None
+        self._give_back(copy.shares)
+        copy.running, copy.shares = None, ()
         self._copies.discard(copy)
         for branch in node.branch.around:
             branch.running -= 1
@@ -493,9 +495,9 @@ class Walk:
             outputs=dict(end.outputs),
         )
         again = end.state != SUCCEEDED and not cancelled and attempts.is_tried_again(node.planned, end, copy.spent)
-        wait = attempts.wait_before(node.planned, copy.spent) if again else 0.0
+        wait = attempts.wait_before(node.planned, end, copy.spent) if again else 0.0
         is_final = not again and not (self.is_stopping and end.state == INTERRUPTED)
-        facts = {"end": end, "seconds": seconds, "log": running.program.folder / "log"}
+        facts = {"end": end, "seconds": seconds, "log": running.log(end)}
         self.tell(copy.key, "ended", {**facts, "again": again and not self.is_stopping, "wait": wait})
         if end.state == SUCCEEDED:
             self._over(copy, SUCCEEDED, end.outputs)

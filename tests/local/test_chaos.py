@@ -43,6 +43,12 @@ PIPELINE = """steps:
     command: [sh, -c, 'sleep 0.1; mkdir $GPUFLOW_OUTPUTS/d; echo $0 > $GPUFLOW_OUTPUTS/d/x', {item: n}]
     outputs: {d: directory}
     retry: *r
+  pair:
+    gang: 2
+    cpu: 10m
+    command: [sh, -c, 'sleep 0.2; echo $((40 + GPUFLOW_WORLD_SIZE - GPUFLOW_RANK)) > $GPUFLOW_OUTPUTS/v']
+    outputs: {v: int}
+    retry: *r
   last:
     inputs: {/in/d: {output: files.d}}
     command: [sh, -c, 'cat /in/d/0/x /in/d/1/x | tr -d "\\n" > $GPUFLOW_OUTPUTS/v; echo "$0" >> $GPUFLOW_OUTPUTS/v', {output: tune.s}]
@@ -85,4 +91,5 @@ def test_whatever_is_killed_the_run_gets_through(here: Path, seed: int) -> None:
     assert said["state"] == "succeeded", lines
     found = {each["name"]: each["outputs"] for each in said["steps"]}
     assert found["tune"] == {"s": [3, 6, 9]} and found["last"] == {"v": "12[3,6,9]"}
+    assert found["pair"] == {"v": 42}
     wait_for(lambda: not marked(here), "the end of all programs")

@@ -30,7 +30,7 @@ EVERYTHING = """steps:
   secret: {env: {TOY_TOKEN: {secret: hub, key: token}, TOY_MODE: {config_map: modes, key: m}}, command: ['true']}
   missing: {command: [no-such-program, x]}
   script: {script: {run: 'x', interpreter: [no-such-interpreter]}}
-  gang: {gang: 2, command: ['true']}
+  gang: {gang: {workers: 2, leader: {command: [no-such-leader]}}, cpu: 4k, command: ['true']}
   side: {sidecars: [{name: proxy, image: x, command: [y]}], command: ['true']}
   files: {volumes: {/keys: {secret: keys}}, command: ['true']}
   xcom: {outputs_from: xcom, outputs: {v: int}, command: ['true']}
@@ -41,7 +41,7 @@ def test_all_that_this_machine_lacks_is_said_at_once_and_nothing_starts(gpuflow:
     answer = gpuflow("run", write(here, EVERYTHING))
     assert answer.code == 1 and not Path(".gpuflow").exists()
     codes = [line.split()[1] for line in answer.err.splitlines() if ": GF" in line]
-    assert codes == ["GF920", "GF921", "GF921", "GF922", "GF922", "GF923", "GF923", "GF921", "GF923"]
+    assert codes == ["GF920", "GF921", "GF921", "GF922", "GF922", "GF920", "GF922", "GF923", "GF921", "GF923"]
     for text in (
         'toy.yaml:6:16: GF920 step "large": it asks for 64 x h100-80gb',
         "--pretend-gpus",
@@ -50,11 +50,21 @@ def test_all_that_this_machine_lacks_is_said_at_once_and_nothing_starts(gpuflow:
         "no-such-program",
         "--env-for missing=PYTHON",
         "no-such-interpreter",
-        "a gang of 2",
+        "its 3 ranks together ask for 12k CPU",
+        "toy.yaml:10:48: GF922",
         "--allow-lossy",
         "$GPUFLOW_OUTPUTS",
     ):
         assert text in answer.err
+
+
+def test_a_folder_that_scripts_would_misread_is_refused_with_the_place_of_the_path(
+    gpuflow: Gpuflow, here: Path
+) -> None:
+    text = "steps:\n  a:\n    volumes:\n      /data: {claim: d}\n    command: ['true']\nclaims: {d: {size: 1Gi}}\n"
+    answer = gpuflow("run", write(here, text), "--folder", "my runs")
+    assert answer.code == 1
+    assert "toy.yaml:8:" in answer.err and 'GF940 step "a": /data of the step would be' in answer.err
 
 
 def test_a_secret_comes_from_the_environment(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,8 +49,7 @@ def only_run() -> RunFolder:
 
 
 def supervisor() -> int:
-    pid = only_run().steps["train"].pid
-    assert pid is not None
+    ((pid, _),) = only_run().steps["train"].supervisors
     return pid
 
 
