@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import sys
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from gpuflow.cli.terminal import paint, print_text
 from gpuflow.core.errors import Where, did_you_mean, fail
+from gpuflow.core.printable import lines
 from gpuflow.local.record import FOLDER, NOT_RUN, SKIPPED, SUCCEEDED, RunFolder, find, runs_in
 
 COMMAND = Where("gpuflow logs")
@@ -18,6 +20,8 @@ gpuflow logs 20261119-101500-ab12 train@2 --attempt 1
 gpuflow logs --follow train"""
 EVERY = 0.2
 """How often -f looks for more."""
+MOST = 1 << 16
+"""The bytes of a line that are read at once, however long it is."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,16 +38,18 @@ def run(args: argparse.Namespace) -> int:
         raise fail("GF903", f"{len(args.words)} words are too many", where=COMMAND, hint="gpuflow logs [RUN] STEP")
     run = _run(args)
     step = args.words[-1]
-    shown: dict[Path, int] = {}
+    shown: dict[Path, _Shown] = {}
     while True:
-        run.read()
+        may_go_on = args.follow and run.is_locked()  # asked before anything is read: what is written later is seen
+        goes_on = _is_open(run.read(), step) and may_go_on
         found = list(_logs(run, step, args.attempt))
-        if not found and not (args.follow and run.is_locked()):
+        if not found and not goes_on:
             known = sorted({key for key, each in run.steps.items() if each.attempts})
             raise fail("GF927", f'run {run.id} has no log of "{step}"', where=COMMAND, hint=did_you_mean(step, known))
         for key, number, log in found:
-            _show(log, f"{key}, attempt {number}", shown, is_alone=len(found) == 1)
-        if not args.follow or not _goes_on(run, step):
+            title = "" if len(found) == 1 else f"{key}, attempt {number}"
+            _show(log, title, shown.setdefault(log, _Shown()), is_last=not goes_on)
+        if not goes_on:
             return 0
         time.sleep(EVERY)
 
@@ -69,25 +75,32 @@ def _logs(run: RunFolder, step: str, attempt: int | None) -> Iterator[tuple[str,
                 yield key, number, log
 
 
-def _show(log: Path, title: str, shown: dict[Path, int], *, is_alone: bool) -> None:
-    """What is new in a log, as far as its lines are whole."""
-    with open(log, "rb") as file:
-        file.seek(shown.get(log, 0))
-        data = file.read()
-    if log not in shown and not is_alone:
+class _Shown:
+    """How far a log was shown. Half a character waits for its other half."""
+
+    def __init__(self) -> None:
+        self.at, self.is_titled, self.decoder = 0, False, codecs.getincrementaldecoder("utf-8")("replace")
+
+
+def _show(log: Path, title: str, shown: _Shown, *, is_last: bool) -> None:
+    """What is new in a log, piece by piece. What programs wrote is no terminal's or CI system's command."""
+    if title and not shown.is_titled:
         print_text(paint(f"== {title}", "bold") + "\n")
-    shown[log] = shown.get(log, 0) + len(data)
-    if data:
-        print_text(data.decode("utf-8", "replace"))
-        if not data.endswith(b"\n") and not is_alone:
-            print_text("\n")
-        sys.stdout.flush()
+        shown.is_titled = True
+    data = b"\n"
+    with open(log, "rb") as file:
+        file.seek(shown.at)
+        for data in iter(lambda: file.readline(MOST), b""):
+            sys.stdout.write(lines(shown.decoder.decode(data)))
+        shown.at = file.tell()
+    sys.stdout.write(lines(shown.decoder.decode(b"", final=is_last)))
+    if title and not data.endswith(b"\n"):
+        sys.stdout.write("\n")
+    sys.stdout.flush()
 
 
-def _goes_on(run: RunFolder, step: str) -> bool:
-    """Whether more may come: the run is being run, and the step has not ended."""
-    if not run.is_locked():
-        return False
+def _is_open(run: RunFolder, step: str) -> bool:
+    """Whether the step, or one inside it, has not ended for good."""
     known = run.steps.get(step)
     # One that failed may be tried again.
     is_open = known is None or known.state not in (SUCCEEDED, SKIPPED, NOT_RUN)
