@@ -149,11 +149,11 @@ def test_the_three_commands_of_the_readme_from_a_fresh_clone(
     }
     shell = Shell(tmp_path / "gpuflow", {**env, **home, "NO_COLOR": "1"})
     text = text_of("README.md")
-    again = told_again(text, shell, {None})
+    again = told_again(text, shell, {None, "timing"})
     if not (tmp_path / "gpuflow" / ".venvs" / "demo" / ".ready").exists():
         no_index(again)
     with capsys.disabled():
-        print(f"\nREADME from a fresh clone, compiled for three engines and checked: {time.monotonic() - began:.0f} s")
+        print(f"\nREADME from a fresh clone, run, compiled for three engines and checked: {time.monotonic() - began:.0f} s")
     golden(ROOT / "README.md", again)
 
 
