@@ -116,7 +116,9 @@ def _show_training(folder: Path) -> bool:
     while first.poll() is None and not any(folder.glob(SAVED)):
         time.sleep(0.01)
     found = processes_of(str(folder))
-    kill_all(str(folder))
+    for process in found.values():
+        container.signal_process(process, signal.SIGKILL)
+    kill_all(str(folder))  # and what began meanwhile
     _show(first, folder)
     run = next(iter(runs_in(folder / FOLDER)), None)
     if run is None or run.read().step("train").state != RUNNING:
@@ -130,14 +132,14 @@ def _show_training(folder: Path) -> bool:
         log = "; ".join(last_lines(run.attempt("train", number) / "log"))
         _show_folded(f"log of train, attempt {number}: {log}", "  ")
     said, bits, others = whole.communicate()[0], _bits(folder / FOLDER), _bits(folder / "undisturbed")
-    if whole.returncode == 0 and run.state == SUCCEEDED and bits == others:
-        text = f"done: all {len(bits)} outputs have the same bits as those of a run that was not killed"
-        print_text(f"{paint(text, 'bold', 'green')}\n\n")
-        return True
+    is_same = whole.returncode == 0 and run.state == SUCCEEDED and bits == others
     differing = [name for name in sorted({*bits, *others}) if bits.get(name) != others.get(name)]
-    text = f"not as in a run that was not killed: {line(', '.join(differing)) or 'a run failed'}"
-    print_text(f"{said if whole.returncode else ''}{paint(text, 'bold', 'red')}\n\n")
-    return False
+    text = f"done: all {len(bits)} outputs have the same bits as those of a run that was not killed"
+    if not is_same:
+        print_text(said if whole.returncode else "")
+        text = f"not as in a run that was not killed: {line(', '.join(differing)) or 'a run failed'}"
+    print_text(f"{paint(text, 'bold', 'green' if is_same else 'red')}\n\n")
+    return is_same
 
 
 def _start(folder: Path, *words: str) -> subprocess.Popen[str]:

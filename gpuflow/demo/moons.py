@@ -14,15 +14,13 @@ from pathlib import Path
 
 from gpuflow.runtime import checkpointing
 
-Point = tuple[float, float, int]
-"""Where it is, and which moon it belongs to."""
-Network = list[list[float]]
-"""For each hidden unit: two weights, a bias, and its weight in the answer."""
+Points = list[tuple[float, float, int]]  # where each is, and which moon it belongs to
+Network = list[list[float]]  # of each hidden unit two weights, a bias, and its weight in the answer
 RATE = 0.05
 
 
-def make_moons(count: int, seed: int) -> list[Point]:
-    chance, points = random.Random(seed), []
+def make_moons(count: int, seed: int) -> Points:
+    chance, points = random.Random(seed), Points()
     for number in range(count):
         moon, angle = number % 2, chance.uniform(0, math.pi)
         x, y = (1 - math.cos(angle), 0.5 - math.sin(angle)) if moon else (math.cos(angle), math.sin(angle))
@@ -36,7 +34,7 @@ def answer(network: Network, x: float, y: float) -> tuple[float, list[float]]:
     return 1 / (1 + math.exp(-sum(unit[3] * said for unit, said in zip(network, hidden, strict=True)))), hidden
 
 
-def learn(network: Network, points: list[Point], epoch: int) -> float:
+def learn(network: Network, points: Points, epoch: int) -> float:
     """One epoch; the mean loss."""
     loss = 0.0
     for x, y, moon in random.Random(epoch).sample(points, len(points)):

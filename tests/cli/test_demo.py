@@ -46,7 +46,7 @@ def test_it_is_killed_in_the_middle_and_ends_with_the_same_bits(
     assert kill is not None and len(kill[1].split(", ")) >= 3  # gpuflow run, its supervisor, the training
     assert text.count("train started\n") == 1 and "train started (attempt 2)" in text
     assert "attempt 1: begins at epoch 0 of 600" in text
-    assert re.search(r"attempt 2: begins at epoch [3456]00 of 600", text)
+    assert re.search(r"attempt 2: begins at epoch [1-9]\d* of 600", text)
     assert "evaluate  succeeded, 3 of 3" in text
     assert text.endswith("\ndone: all 7 outputs have the same bits as those of a run that was not killed\n")
     assert list(temporary.iterdir()) == [] and str(temporary) not in answer.out

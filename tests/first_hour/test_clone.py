@@ -153,7 +153,7 @@ def test_the_three_commands_of_the_readme_from_a_fresh_clone(
     if not (tmp_path / "gpuflow" / ".venvs" / "demo" / ".ready").exists():
         no_index(again)
     with capsys.disabled():
-        print(f"\nREADME from a fresh clone, run, compiled for three engines and checked: {time.monotonic() - began:.0f} s")
+        print(f"\nREADME from a fresh clone, run, compiled and checked: {time.monotonic() - began:.0f} s")
     golden(ROOT / "README.md", again)
 
 
