@@ -41,7 +41,7 @@ PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
 help:
 	@echo "make env       gpuflow in .venvs/demo, to compile for three engines"
-	@echo "make demo      compile the example to three engines and check it against an example cluster"
+	@echo "make demo      train a small network here, kill it, go on; then compile for three engines, and check"
 	@echo "make quick     lint, types, and the unit tests of the core, in about two minutes: while you work"
 	@echo "make test      lint, types, and every suite that needs no cluster, in about 15 minutes"
 	@echo "make test-long the tests of these suites that take long: installing, killing again and again, random documents"

@@ -385,6 +385,7 @@ OWN = {
     "cli/main.py": "opens the null device",
     "cli/init.py": "templates that come with gpuflow, and what pip wrote down beside it",
     "cli/demo.py": "the example that comes with gpuflow",
+    "demo/moons.py": "the program of the demo's training, which reads and writes what its step has",
     "cli/explain.py": "the source of gpuflow, for the place of a rule",
     "catalog/catalog.py": "data that comes with gpuflow",
     "catalog/offers.py": "data that comes with gpuflow",

@@ -80,7 +80,7 @@ SDKS = {
     "urllib3": ("cluster.api_server", "airflow"),
 }
 """Who may import which SDK. The Kubernetes client inside `airflow` is the one that its provider brings."""
-DATA = {"", "demo"}
+DATA = {"", "demo", "demo.moons"}
 """The front door, which loads everything lazily, and the files of the demo."""
 ARCHITECTURE = ROOT / "docs" / "design" / "architecture.md"
 

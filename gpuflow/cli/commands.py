@@ -28,7 +28,7 @@ COMMANDS = {
     "site": "Show a site: what a cluster calls its GPUs, queues and labels",
     "schema": "Print the JSON Schema of a document, for editors",
     "explain": "Explain an error or finding code",
-    "demo": "Compile and check a built-in example",
+    "demo": "Train, kill and resume a small pipeline; compile and check another",
     "completion": "Print a completion script for bash, zsh or fish",
 }
 

@@ -76,7 +76,8 @@ def _safe_origin(url: str, commit: str) -> Origin | None:
 
 
 EXAMPLE = """gpuflow init my-pipeline --engine airflow
-cd my-pipeline && gpuflow check pipeline.yaml --site site.yaml --cluster cluster/"""
+cd my-pipeline && gpuflow run pipeline.yaml --pretend-gpus     # here, also without the GPU that it asks for
+gpuflow check pipeline.yaml --site site.yaml --cluster cluster/"""
 FILES = {
     "pipeline.yaml": "pipeline.yaml",
     "site.yaml": "site.yaml",
@@ -116,7 +117,8 @@ def run(args: argparse.Namespace) -> int:
         print_text(f"for {target.facts.title}, since no engine is named; {others} writes for another\n")
     show_findings(missing)
     where = "" if args.folder == "." else f"cd {shlex.quote(line(args.folder))} && "
-    print_text(f"next: {where}gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine {target.name}\n")
+    print_text(f"next: {where}gpuflow run pipeline.yaml --pretend-gpus\n")
+    print_text(f"then: gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine {target.name}\n")
     print_text(f"then: gpuflow compile pipeline.yaml --site site.yaml --target {target.name} -o {target.folder}\n")
     print_text(f"run:  {target.first_run}\n")
     print_text(f"last: commit all of it; {line(str(ci))} checks it in every pull request\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import sys
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from gpuflow.cli.terminal import paint, print_text
 from gpuflow.core.errors import Where, did_you_mean, fail
+from gpuflow.core.printable import lines
 from gpuflow.local.record import FOLDER, NOT_RUN, SKIPPED, SUCCEEDED, RunFolder, find, runs_in
 
 COMMAND = Where("gpuflow logs")
@@ -19,6 +21,8 @@ gpuflow logs pretrain --rank 0           # of a gang: one rank
 gpuflow logs --follow train"""
 EVERY = 0.2
 """How often -f looks for more."""
+MOST = 1 << 16
+"""The bytes of a line that are read at once, however long it is."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,18 +40,19 @@ def run(args: argparse.Namespace) -> int:
         raise fail("GF903", f"{len(args.words)} words are too many", where=COMMAND, hint="gpuflow logs [RUN] STEP")
     run = _run(args)
     step = args.words[-1]
-    shown: dict[Path, int] = {}
+    shown: dict[Path, _Shown] = {}
     while True:
-        run.read()
+        may_go_on = args.follow and run.is_locked()  # asked before anything is read: what is written later is seen
+        goes_on = _is_open(run.read(), step) and may_go_on
         found = list(_logs(run, step, args.attempt, args.rank))
-        if not found and not (args.follow and run.is_locked()):
+        if not found and not goes_on:
             known = sorted({key for key, each in run.steps.items() if each.attempts})
             which = "" if args.rank is None else f" at rank {args.rank}"
             text = f'run {run.id} has no log of "{step}"{which}'
             raise fail("GF927", text, where=COMMAND, hint=None if step in known else did_you_mean(step, known))
         for title, log in found:
-            _show(log, title, shown, is_alone=len(found) == 1)
-        if not args.follow or not _goes_on(run, step):
+            _show(log, "" if len(found) == 1 else title, shown, is_last=not goes_on)
+        if not goes_on:
             return 0
         time.sleep(EVERY)
 
@@ -79,28 +84,35 @@ def _logs(run: RunFolder, step: str, attempt: int | None, rank: int | None) -> I
                     yield f"{key}, attempt {number}, rank {own}", log
 
 
-def _show(log: Path, title: str, shown: dict[Path, int], *, is_alone: bool) -> None:
-    """What is new in a log, as far as its lines are whole. The last one in `shown` is what was shown last."""
-    with open(log, "rb") as file:
-        file.seek(shown.get(log, 0))
-        data = file.read()
-    is_new, is_next = log not in shown, bool(data) and bool(shown) and next(reversed(shown)) != log
-    if (is_new or is_next) and not is_alone:
+class _Shown:
+    """How far a log was shown. Half a character waits for its other half."""
+
+    def __init__(self) -> None:
+        self.at, self.decoder = 0, codecs.getincrementaldecoder("utf-8")("replace")
+
+
+def _show(log: Path, title: str, shown: dict[Path, _Shown], *, is_last: bool) -> None:
+    """What is new in a log, piece by piece; the last one in `shown` is what was shown last. What programs wrote is no
+    terminal's or CI system's command."""
+    is_next = log not in shown or (log != next(reversed(shown)) and log.stat().st_size > shown[log].at)
+    if is_next:
+        shown[log] = shown.pop(log, None) or _Shown()
+    if title and is_next:
         print_text(paint(f"== {title}", "bold") + "\n")
-    if is_new or is_next:
-        shown[log] = shown.pop(log, 0)
-    shown[log] += len(data)
-    if data:
-        print_text(data.decode("utf-8", "replace"))
-        if not data.endswith(b"\n") and not is_alone:
-            print_text("\n")
-        sys.stdout.flush()
+    data, state = b"\n", shown[log]
+    with open(log, "rb") as file:
+        file.seek(state.at)
+        for data in iter(lambda: file.readline(MOST), b""):
+            sys.stdout.write(lines(state.decoder.decode(data)))
+        state.at = file.tell()
+    sys.stdout.write(lines(state.decoder.decode(b"", final=is_last)))
+    if title and not data.endswith(b"\n"):
+        sys.stdout.write("\n")
+    sys.stdout.flush()
 
 
-def _goes_on(run: RunFolder, step: str) -> bool:
-    """Whether more may come: the run is being run, and the step has not ended."""
-    if not run.is_locked():
-        return False
+def _is_open(run: RunFolder, step: str) -> bool:
+    """Whether the step, or one inside it, has not ended for good."""
     known = run.steps.get(step)
     # One that failed may be tried again.
     is_open = known is None or known.state not in (SUCCEEDED, SKIPPED, NOT_RUN)

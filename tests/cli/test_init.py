@@ -61,8 +61,26 @@ def test_the_lines_of_init_can_be_pasted_one_after_another(
     monkeypatch.chdir(tmp_path)
     printed = gpuflow("init", "first", "--engine", engine).out
     assert re.findall(r"^(?:next|then|run): +(?:.*\b)?cd .*$", printed, re.MULTILINE) == [
-        f"next: cd first && gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine {engine}"
+        "next: cd first && gpuflow run pipeline.yaml --pretend-gpus"
     ]
+    assert f"\nthen: gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine {engine}\n" in printed
+
+
+def test_what_init_writes_runs_at_once_on_this_machine(
+    gpuflow: Gpuflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line that it prints first; what the run leaves there is no pipeline of the folder."""
+    monkeypatch.chdir(tmp_path)
+    printed = gpuflow("init", "first", "--engine", "airflow").out
+    command = re.findall("^next: cd first && gpuflow (.*)$", printed, re.MULTILINE)
+    monkeypatch.chdir("first")
+    answer = gpuflow(*command[0].split())
+    assert answer.code == 0
+    assert re.findall(r"^  \S.*$", answer.out, re.MULTILINE) == ["  + prepare  succeeded", "  + train  succeeded"]
+    assert gpuflow("logs", "prepare").out == "preparing\n"
+    assert gpuflow("logs", "train").out == "trained for 3 epochs\n"
+    again = gpuflow("compile", ".", "--site", "site.yaml", "--target", "airflow", "-o", "dags/", "--check")
+    assert (again.code, ".gpuflow" in again.out + again.err) == (0, False)
 
 
 def test_the_site_for_argo_names_the_account_that_argos_own_containers_need(
@@ -94,7 +112,7 @@ def test_init_says_what_keeps_its_ci_from_working(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(init, "origin", lambda: None)
     answer = gpuflow("init", "below it", "--engine", "airflow")
-    assert "next: cd 'below it' && gpuflow check" in answer.out
+    assert "next: cd 'below it' && gpuflow run" in answer.out
     assert "it checks nothing yet: set GPUFLOW_URL and GPUFLOW_COMMIT in it" in answer.out
     assert "GitHub reads workflows at the top of a repository only" in answer.out
     assert yaml.safe_load(Path("below it/.github/workflows/gpuflow.yaml").read_text())["jobs"]["check"]["env"] == {
