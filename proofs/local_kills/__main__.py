@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -28,7 +30,7 @@ from tests.conftest import ROOT
 
 from .drawing import draw
 from .judging import checkpoints_in, differences, faults_at_end, faults_of_turn, found_in, lines_of, said_in
-from .striking import Scene
+from .striking import Scene, end_all
 
 Row = dict[str, Any]
 TURNS = 5
@@ -142,6 +144,12 @@ def summary(rows: list[Row]) -> str:
     )
 
 
+def stop(number: int, _: object) -> None:
+    """End what was started, and then this: a case that is cut off is tried again."""
+    end_all()
+    os._exit(128 + number)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m proofs local-kills", description=__doc__)
     parser.add_argument("--count", type=int, default=300)
@@ -150,6 +158,8 @@ def main() -> int:
     parser.add_argument("--only", type=int, help="the case of this number alone")
     parser.add_argument("--resume", type=Path, metavar="FILE", help="go on with the cases of this file")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
     if options.only is not None:
         row = try_case(options.seed, options.only)
         show(row)

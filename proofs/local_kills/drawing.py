@@ -121,9 +121,8 @@ class Drawing:
         self.steps[name] = step
 
     def takes_what_has_no_default(self, step: Step) -> bool:
-        taken = [
-            word["output"].partition(".")[0] for word in step["command"] if isinstance(word, dict) and "output" in word
-        ]
+        words = [word for word in step["command"] if isinstance(word, dict)]
+        taken = [word["output"].partition(".")[0] for word in words if "output" in word]
         return "inputs" in step or any("pipeline" in self.steps[each] for each in taken)
 
     # -- kinds of steps
@@ -141,7 +140,7 @@ class Drawing:
             return {"i": {"output": chance.choice(self.lists)}}
         kinds: tuple[dict[str, Any], ...] = (
             {"i": [1, 2, 5]},
-            {"i": {"range": chance.randint(1, 4)}},
+            {"i": {"range": chance.randint(1, 3)}},
             {"i": ["a b", "$(c)"], "k": [1, 2]},
             {"i": {"param": "words"}} if not self.depth else {"i": [7]},
         )
@@ -160,7 +159,7 @@ class Drawing:
     def sub_pipeline(self, name: str) -> None:
         chance = self.chance
         inner = Drawing(chance, "inner", self.depth + 1)
-        inner.fill(chance.randint(1, 3), INSIDE)
+        inner.fill(chance.randint(1, 2), INSIDE)
         document = inner.document()
         made = [each for each in inner.values if "for_each" not in inner.steps[each.partition(".")[0]]]
         outputs = {}
@@ -186,10 +185,7 @@ class Drawing:
 
     def slow(self, name: str) -> None:
         """A step that always takes longer than it may."""
-        step = self.program(name, {})
-        spec = json.loads(step["command"][5])
-        step["command"][5] = json.dumps({**spec, "ticks": 4000, "fails": "", "helper": False})
-        step.pop("retry", None)
+        step = self.command(name, {}, ticks=4000, helper=False)
         self.add(name, {**step, "timeout": "1s"})
 
     # -- the whole
@@ -213,10 +209,8 @@ class Drawing:
     def exit_steps(self) -> dict[str, Step]:
         found = {}
         # Of steps that may not have run only what has a default.
-        self.files, self.values = (
-            [],
-            [each for each in self.values if not self.steps[each.partition(".")[0]].get("pipeline")],
-        )
+        sure = [each for each in self.values if "pipeline" not in self.steps[each.partition(".")[0]]]
+        self.files, self.values = [], sure
         for on in self.chance.sample(("always", "success", "failure"), self.chance.choice((0, 1, 1, 2))):
             step = self.command(f"exit-{on}", {"v": self.chance.choice(VALUES)})
             found[f"exit-{on}"] = {**step, **({} if on == "always" else {"on": on})}
@@ -239,7 +233,7 @@ INSIDE = {kind: often for kind, often in KINDS.items() if kind in ("plain", "lis
 def draw(seed: int, number: int) -> tuple[dict[str, Any], list[str]]:
     """A pipeline, and the questions in it."""
     drawing = Drawing(random.Random(f"{seed}-{number}"), "kills")
-    drawing.fill(drawing.chance.randint(2, 5), KINDS)
+    drawing.fill(drawing.chance.randint(2, 4), KINDS)
     document = drawing.document()
     if exits := drawing.exit_steps():
         document["exit"] = exits

@@ -28,6 +28,16 @@ OTHER_WAYS = ("supervisor", "supervisor", "program", "program-term", "group")
 HARMLESS = (0, 1, 75, 130, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
 """How a run may end that was hurt: done, a step's budget spent, stopped, or ended before it could listen."""
 
+RUNNING: dict[subprocess.Popen[str], Path] = {}
+"""Runs that go on, and their folders."""
+
+
+def end_all() -> None:
+    """End what still runs of every scene."""
+    for process, folder in [*RUNNING.items()]:
+        process.kill()
+        kill_all(str(folder))
+
 
 @dataclass
 class Turn:
@@ -52,7 +62,7 @@ class Scene:
     def start(self, *more: str) -> subprocess.Popen[str]:
         """`gpuflow run` as a process."""
         environ = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "KILLS_PLACE": str(self.folder)}
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "gpuflow", *self.words, *more],
             cwd=self.folder,
             env=environ,
@@ -62,6 +72,8 @@ class Scene:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+        RUNNING[process] = self.folder
+        return process
 
     def run_folder(self) -> Path | None:
         """The run, once there is one."""
@@ -79,10 +91,11 @@ class Scene:
             said = json.loads(out) if out.strip() else {}
         except ValueError:
             said = {}
+        RUNNING.pop(process)
         return Turn(process.returncode, said, err, strikes or Counter())
 
-    def turn(self, chance: random.Random | None, seconds: float, wait: float = 0.0) -> Turn:
-        """Run it, or go on with it. `seconds`: as long as an undisturbed run takes; None: leave it alone."""
+    def turn(self, chance: random.Random | None, seconds: float) -> Turn:
+        """Run it, or go on with it. `seconds`: as long as an undisturbed run takes. Without chance it is left alone."""
         resumed = ["--resume"] if self.run_folder() is not None else []
         process = self.start(*resumed)
         strikes: Counter[str] = Counter()
@@ -94,7 +107,10 @@ class Scene:
             if process.poll() is not None:
                 break
             way = chance.choice(RUN_WAYS + OTHER_WAYS)
-            strikes[way] += self._strike(process, way, chance)
+            hits = self._strike(process, way, chance)
+            if not hits:  # no program runs just now
+                way, hits = "run-kill", self._strike(process, "run-kill", chance)
+            strikes[way] += hits
             if way in RUN_WAYS:
                 break
         else:
