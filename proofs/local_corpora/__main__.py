@@ -20,7 +20,14 @@ from .playing import GOOD, play
 
 LEAST = 0.8
 CORPORA = ("argo-workflows", "kubeflow-pipelines", "kueue")
-KNOWN: dict[str, str] = {}
+GANGS = ("gang.yaml", "multi-node/coordinator.yaml", "multi-node/mpi.yaml", "multi-node/pretrain.yaml")
+KNOWN: dict[str, str] = {
+    "gang": "GF923",
+    **{f"docs/examples/{name}": "GF923" for name in GANGS},
+    "outputs_from": "GF923",  # xcom is a place of Airflow's pods
+    "inputs.size": "a failed: s3:// needs s3fs",  # its data comes from a bucket outside
+    "when": "nothing of it ran",  # its one step is skipped, as it says
+}
 """Of our own: what does not run here, and how its reason begins."""
 
 
@@ -32,11 +39,13 @@ def judge(found: dict[Case, str]) -> list[str]:
     if others and good < LEAST * len(others):
         red.append(f"of the importable files {good} of {len(others)} run, which is less than {LEAST:.0%}")
     for case, said in found.items():
-        known = KNOWN.get(case.name)
+        known = None if case in others else KNOWN.get(case.name)
         if case in others or (known is None and said == GOOD):
             continue
         if known is None:
             red.append(f"{case.group}: {case.name} is not on the list of what does not run: {said}")
+        elif said == GOOD:
+            print(f"{case.group}: {case.name} runs now: take it off the list")
         elif not said.startswith(known):
             red.append(f"{case.group}: {case.name} is on the list for {known!r}, and: {said}")
     return red
@@ -48,11 +57,15 @@ def main() -> int:
     parser.add_argument("--only", choices=("corpora", "own"), help="only what others wrote, or what is our own")
     parser.add_argument("--match", default="", help="only what has this in its name")
     options = parser.parse_args()
-    cases = [*(of_corpora() if options.only != "own" else ()), *(of_our_own() if options.only != "corpora" else ())]
+    others = [] if options.only == "own" else [*of_corpora()]
+    own = [] if options.only == "corpora" else [*of_our_own()]
+    cases = [case for case in (*others, *own) if case is not None]
     cases = [case for case in cases if options.match in case.name]
     if not cases:
         print("RED there is nothing to run")
         return 1
+    importable = sum(case is not None for case in others)
+    print(f"{importable} of {len(others)} objects of the corpora can be imported", flush=True)
     found = play(cases, options.workers)
     for group, total in Counter(case.group for case in found).items():
         print(f"{group}: {sum(said == GOOD for case, said in found.items() if case.group == group)} of {total} succeed")

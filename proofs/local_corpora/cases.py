@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -20,7 +21,7 @@ from tests.local.programs import HEAD as LOCAL_HEAD
 from tests.targets import every_construct
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """One pipeline: where it is from, its name, and its canonical text."""
 
@@ -28,23 +29,25 @@ class Case:
     name: str
     text: str
     site: str = ""
+    expected: dict[str, Any] | None = None
+    """A case of tests/local/constructs.yaml, which runs as it is, with its own programs."""
 
 
-def of_corpora() -> Iterator[Case]:
-    """The files that are pipelines of ours once they are imported."""
+def of_corpora() -> Iterator[Case | None]:
+    """The objects that are pipelines of ours once they are imported; None for each of the others."""
     for folder in sorted(path for path in CORPORA.iterdir() if path.name in ("argo-workflows", "kueue")):
         yield from _imported(folder, folder.name)
     for name in ("ir", "compiled-workflows"):
         yield from _imported(CORPORA / "kubeflow-pipelines" / name, f"kubeflow-pipelines/{name}")
 
 
-def _imported(root: Path, group: str) -> Iterator[Case]:
+def _imported(root: Path, group: str) -> Iterator[Case | None]:
     library, active, _ = documents_below(root)
     for path, document in active:
         beside = Library(tuple(each for each in library.documents if each.file == document.file))
         result = import_document(document, beside if document.group == "kfp" else library, SITE)
-        if result.pipeline is not None:
-            yield Case(group, f"{path.relative_to(root)} {document.name}", result.text())
+        name = f"{path.relative_to(root)} {document.name}"
+        yield None if result.pipeline is None else Case(group, name, result.text())
 
 
 def of_our_own() -> Iterator[Case]:
@@ -61,7 +64,7 @@ def of_our_own() -> Iterator[Case]:
     for name, text in every_construct.PIPELINES.items():
         yield Case("constructs", name, every_construct.HEAD + text, every_construct.SITE)
     for case in yaml.safe_load((ROOT / "tests" / "local" / "constructs.yaml").read_text(encoding="utf-8")):
-        yield Case("tests/local/constructs.yaml", case["name"], LOCAL_HEAD + case["text"])
+        yield Case("tests/local/constructs.yaml", case["name"], LOCAL_HEAD + case["text"], expected=case)
 
 
 def _own(path: Path) -> Case:

@@ -18,7 +18,6 @@ PROGRAM = Path(__file__).with_name("stand_in.py")
 VALUES: dict[str, Any] = {"int": 3, "float": 0.5, "bool": True, "string": "heads", "json": {"a": 1}}
 """What a program may say; a list where something is repeated for it."""
 LIST = ["a", "b"]
-REFERENCES = ({"param"}, {"output"}, {"item"}, {"run"}, {"join"})
 Tree = dict[str, Any]
 
 
@@ -58,6 +57,7 @@ def _give_params(tree: Tree) -> None:
     for name, param in (tree.get("params") or {}).items():
         if isinstance(param, dict) and "type" in param and "default" not in param:
             kind = param["type"]
+            param.pop("required", None)
             param["default"] = LIST if name in repeated else (param.get("enum") or [VALUES[kind]])[0]
 
 
@@ -86,24 +86,16 @@ def _replace(tree: Tree) -> None:
 
 def _replace_program(name: str, step: Tree, repeated: set[str]) -> None:
     script = step.pop("script", None)
-    words = _flat([*step.pop("command", []), *step.pop("args", []), *_texts(script)])
+    text = script["run"] if isinstance(script, dict) else script
+    said = [*step.pop("command", []), *step.pop("args", []), text]
+    words = [word for word in said if isinstance(word, dict)]  # what it refers to must be there
     outputs = []
-    for output, said in (step.get("outputs") or {}).items():
-        kind = said if isinstance(said, str) else said["type"]
+    for output, form in (step.get("outputs") or {}).items():
+        kind = form if isinstance(form, str) else form["type"]
         value = LIST if f"{name}.{output}" in repeated else VALUES.get(kind, "some bytes")
         entry = {"name": output, "type": kind, "value": value}
-        if isinstance(said, dict) and "path" in said:
+        if isinstance(form, dict) and "path" in form:
             entry["word"] = len(words)
-            words.append(said["path"])
+            words.append(form["path"])
         outputs.append(entry)
     step["command"] = [sys.executable, "-I", "-S", str(PROGRAM), json.dumps(outputs), *words]
-
-
-def _texts(script: Any) -> list[Any]:
-    """What a script refers to."""
-    return [] if script is None else [script["run"] if isinstance(script, dict) else script]
-
-
-def _flat(words: list[Any]) -> list[Any]:
-    """The words that are references, and those parts of joined ones."""
-    return [word for word in words if isinstance(word, dict)]

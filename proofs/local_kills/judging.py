@@ -65,16 +65,24 @@ def lines_of(scene: Scene, name: str) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
+def has_succeeded(scene: Scene) -> bool:
+    """Whether the run is over and good, also where its process was killed before it could say so."""
+    path = scene.run_folder()
+    return path is not None and RunFolder(path).read().state == SUCCEEDED
+
+
 def faults_of_turn(scene: Scene, turn: Turn, expected: dict[str, Any], done: str) -> list[str]:
     """What must not be after any turn. `done`: how the undisturbed run ended."""
     found = []
     if turn.code not in HARMLESS or "Traceback" in turn.lines:
         found.append(f"gpuflow run ended with {turn.code}: {turn.lines[-2000:]}")
-    if turn.code == 0 and done != SUCCEEDED:
+    if (turn.code == 0 or has_succeeded(scene)) and done != SUCCEEDED:
         found.append(f"FALSE SUCCESS: the run succeeded, and undisturbed it {done}")
     path = scene.run_folder()
     if path is None:
-        return found
+        return [*found, "it succeeded, and there is no run"] if turn.code == 0 else found
+    if turn.code == 0 and not has_succeeded(scene):
+        found.append("FALSE SUCCESS: gpuflow run ended with 0, and its journal does not say that it succeeded")
     finished = {line.split()[1] for line in lines_of(scene, "journal") if line.startswith("done ")}
     steps = RunFolder(path).read().steps
     programs = {key for key in steps if steps[key].attempts}
