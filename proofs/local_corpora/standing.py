@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ PROGRAM = Path(__file__).with_name("stand_in.py")
 VALUES: dict[str, Any] = {"int": 3, "float": 0.5, "bool": True, "string": "heads", "json": {"a": 1}}
 """What a program may say; a list where something is repeated for it."""
 LIST = ["a", "b"]
+_PLACE = re.compile("uri|url|bucket|store|folder|output|dest")
+"""In the name of a parameter that is a place."""
 Tree = dict[str, Any]
 
 
@@ -58,7 +61,8 @@ def _give_params(tree: Tree) -> None:
         if isinstance(param, dict) and "type" in param and "default" not in param:
             kind = param["type"]
             param.pop("required", None)
-            param["default"] = LIST if name in repeated else (param.get("enum") or [VALUES[kind]])[0]
+            value = "s3://stand-in/heads" if kind == "string" and _PLACE.search(name) else VALUES[kind]
+            param["default"] = LIST if name in repeated else (param.get("enum") or [value])[0]
 
 
 def _sources(step: Tree) -> Iterator[Tree]:
