@@ -162,7 +162,10 @@ class Scene:
         pid = chance.choice(found)
         try:
             if way == "group":
-                os.killpg(os.getsid(pid), signal.SIGKILL)
+                session = os.getsid(pid)
+                if session in (0, os.getsid(0)):  # of a process that is just going; 0 would be this program's own
+                    return 0
+                os.killpg(session, signal.SIGKILL)
             else:
                 os.kill(pid, signal.SIGTERM if way == "program-term" else signal.SIGKILL)
         except ProcessLookupError:

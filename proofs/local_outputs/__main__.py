@@ -59,7 +59,7 @@ TABLE = (
                 "\0".join(
                     [
                         *(TEXT, "12", "0.001", "true", '[1,{"a":"$x","b":[true,null]}]'),
-                        *("7", "2.50", "true", '{"k": [1, 2.0, "z"]}', "two\nlines $HOME '%s'"),
+                        *("7", "2.5", "true", '{"k":[1,2.5,"z"]}', "two\nlines $HOME '%s'"),
                     ]
                 )
                 + f"<7|0.001|{TEXT}>"
@@ -76,7 +76,7 @@ TABLE = (
         },
     ),
     Row(HERE / "conditions.yaml", bytes={"good.got": ["good 0.75"], "after-good.got": ["after"]}),
-    Row(HERE / "nested.yaml", bytes={"add.file": ["x" * 11, "x" * 12, "x" * 15], "last.got": ["[11,12,15]"]}),
+    Row(HERE / "nested.yaml", bytes={"add.file": ["x" * 11, "x" * 12, "x" * 15], "last.got": ["[11, 12, 15]"]}),
     # KFP knows no number of an attempt, and no step that runs although another was skipped.
     Row(HERE / "defaults.yaml", ("argo", "airflow"), {"anyway.got": ["9 attempt 2"], "report.got": ["9|attempt 2"]}),
 )
