@@ -163,7 +163,7 @@ test-frameworks: .venvs/frameworks/.ready
 
 bench: .venvs/core/.ready .venvs/runtime/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
 	@for file in bench/*.py; do name=$$(basename $$file .py); \
-	  case $$name in argo|airflow|kubeflow) env=$$name ;; artifacts) env=runtime ;; measuring) continue ;; \
+	  case $$name in argo|airflow|kubeflow) env=$$name ;; local) env=kubeflow ;; artifacts) env=runtime ;; measuring) continue ;; \
 	    *_gpu) echo "== bench/$$name: skipped, it needs a GPU and PyTorch"; continue ;; *) env=core ;; esac; \
 	  echo "== bench/$$name"; .venvs/$$env/bin/python $$file || exit 1; done
 

@@ -262,6 +262,28 @@ PROOFS: dict[str, Proof] = {
         seed=None,
         page="proofs/artifacts.md",
     ),
+    # `gpuflow run`.
+    "local-kills": Proof(
+        "random pipelines under gpuflow run, hurt at random moments and resumed: do they end as if undisturbed?",
+        takes="30 minutes for 300 on two idle cores",
+        count=300,
+        options={"workers": "2"},
+        page="proofs/local.md",
+    ),
+    "local-outputs": Proof(
+        "a table of pipelines on this machine, on Argo, Airflow and KFP: the same bytes? (--local: here alone)",
+        needs=KFP,
+        uses=("argo", "airflow", "kubeflow", "runtime"),
+        seed=None,
+        page="proofs/local.md",
+    ),
+    "local-corpora": Proof(
+        "what of others' files and of our own examples and constructs runs on this machine, with stand-in programs",
+        takes="10 minutes",
+        seed=None,
+        options={"workers": "2"},
+        page="proofs/local.md",
+    ),
     # Trust.
     "trust": Proof(
         "hostile text in every field, for every target and every format",

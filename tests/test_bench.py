@@ -15,13 +15,16 @@ from tests.conftest import ROOT
 
 CORE = ("check", "graph", "readers", "runtime", "spec")
 ENGINES = ("airflow", "argo", "kubeflow")
+WITH_KFP = "local"
+"""Its peer is kfp's own local runner, so it runs where kfp is."""
 ON_A_GPU = ("runtime_gpu", "sharded_gpu")
 SHARED = "measuring"
 LIMIT = 300
 """Seconds after which a bench hangs."""
 
 TARGET = os.environ.get("GPUFLOW_TEST_TARGET")
-HERE = [TARGET] if TARGET else [*CORE, pytest.param("artifacts", marks=pytest.mark.s3)]
+BESIDE = [WITH_KFP] if TARGET == "kubeflow" else []
+HERE = [TARGET, *BESIDE] if TARGET else [*CORE, pytest.param("artifacts", marks=pytest.mark.s3)]
 
 
 def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -30,7 +33,7 @@ def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_bench_has_a_suite() -> None:
-    known = {*CORE, *ENGINES, *ON_A_GPU, "artifacts", SHARED}
+    known = {*CORE, *ENGINES, *ON_A_GPU, "artifacts", SHARED, WITH_KFP}
     assert {file.stem for file in (ROOT / "bench").glob("*.py")} == known
 
 

@@ -1,4 +1,4 @@
-"""The example on each engine to its end: whether it ended well, and what the engine itself says of its artifacts."""
+"""The pipeline on each engine to its end: whether it ended well, and what the engine itself says of its artifacts."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def on_argo(ground: Ground) -> Told:
     ground.compile("argo", kube.namespace, made)
     kube.apply(*yaml.safe_load_all(made.read_text()))
     run = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "run"}}
-    until("the template", lambda: kube.get("workflowtemplate", "best-model"))
-    kube.create({**run, "spec": {"workflowTemplateRef": {"name": "best-model"}}})
+    until("the template", lambda: kube.get("workflowtemplate", ground.name))
+    kube.create({**run, "spec": {"workflowTemplateRef": {"name": ground.name}}})
     done = ended(kube, "run", 1200)
     nodes = [node for node in done["status"].get("nodes", {}).values() if node["type"] == "Pod"]
     return {
@@ -47,10 +47,10 @@ def on_airflow(ground: Ground) -> Told:
         for file in airflow.home.dags.iterdir():
             if file.is_file():
                 file.unlink()
-        ground.compile("airflow", kube.namespace, airflow.home.dags / "best_model.py")
-        run = airflow.start("best-model", kube.namespace)
+        ground.compile("airflow", kube.namespace, airflow.home.dags / f"{ground.name.replace('-', '_')}.py")
+        run = airflow.start(ground.name, kube.namespace)
         text = run.ended()
-        shown = {task: run.xcoms(task) for task in ("data", "train", "best", "evaluate")}
+        shown = {task: run.xcoms(task) for task in ground.steps}
         return {
             "state": run.state,
             "why": [] if run.state == "success" else [text[-3000:]],
@@ -64,7 +64,7 @@ def on_kubeflow(ground: Ground) -> Told:
     made = ground.folder / "kubeflow.yaml"
     ground.compile("kubeflow", kubeflow.NAMESPACE, made)
     with Kfp(ground.cluster) as kfp:
-        run = kfp.run(made, name="best-model", enable_caching=False)
+        run = kfp.run(made, name=ground.name, enable_caching=False)
         state = kfp.wait([run], timeout=1500)[run]
         tasks = [(task.name, task.state) for task in kfp.tasks(run)]
         return {"state": state, "why": [] if state == "SUCCEEDED" else tasks, "shown": _lineage(kfp, run)}

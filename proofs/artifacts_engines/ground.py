@@ -1,4 +1,4 @@
-"""The ground: a private cluster with Argo, KFP and an S3 server, and the example of the guide made to run there."""
+"""The ground: a private cluster with Argo, KFP and an S3 server, and a pipeline, the guide's example, to run there."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ READ = Path(__file__).with_name("reading.py")
 class Ground:
     """What every engine uses."""
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
-        self.cluster, self.folder = cluster, folder
+    def __init__(self, cluster: Cluster, folder: Path, pipeline: Path = EXAMPLE / "best-model.yaml") -> None:
+        """The name of the pipeline's file is the pipeline's."""
+        self.cluster, self.folder, self.name = cluster, folder, pipeline.stem
         folder.mkdir(parents=True, exist_ok=True)
         self.image = cluster.image("stores")
-        self.pipeline, self.site = folder / "best-model.yaml", folder / "site.yaml"
-        self.pipeline.write_text((EXAMPLE / "best-model.yaml").read_text())
+        self.pipeline, self.site = folder / pipeline.name, folder / "site.yaml"
+        self.pipeline.write_text(pipeline.read_text())
+        self.steps: list[str] = list(yaml.safe_load(pipeline.read_text())["steps"])
         site = yaml.safe_load((EXAMPLE / "site.yaml").read_text())
         site["images"] = {"rewrites": {"registry.example.com/python-s3:3.12": self.image}}
         site["runtime"]["buckets"][f"s3://{BUCKET}"]["env"]["AWS_ENDPOINT_URL"] = STORE

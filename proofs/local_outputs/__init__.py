@@ -1,0 +1,1 @@
+"""A table of pipelines on this machine and on the live engines: are their artifacts the same bytes?"""
