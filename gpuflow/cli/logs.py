@@ -96,7 +96,7 @@ def _show(log: Path, title: str, shown: dict[Path, _Shown], *, is_last: bool) ->
     terminal's or CI system's command."""
     is_next = log not in shown or (log != next(reversed(shown)) and log.stat().st_size > shown[log].at)
     if is_next:
-        shown[log] = shown.pop(log, None) or _Shown()
+        shown[log] = shown.pop(log) if log in shown else _Shown()
     if title and is_next:
         print_text(paint(f"== {title}", "bold") + "\n")
     data, state = b"\n", shown[log]
