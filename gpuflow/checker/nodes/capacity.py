@@ -33,11 +33,15 @@ from gpuflow.quantity import Quantity
 
 
 def is_kept_out_for_good(node_pools: NodePools, pod: UnboundPod) -> bool:
-    """Whether every node for the pod lacks a label that it is spread over, or has a pod that stays and keeps it out."""
-    if not (pod.ports or pod.affinity.apart or pod.constraints or node_pools.is_repelled(pod)):
+    """Whether every node for the pod lacks a label that it is spread over or follows others by, or has a pod that stays
+    and keeps it out; or whether no pod can be one that it follows."""
+    if pod.affinity.follows_nobody:
+        return True
+    if not (pod.ports or pod.affinity or pod.constraints or node_pools.is_repelled(pod)):
         return False
     apart = tuple(term for term in pod.affinity.apart if term.is_plain)
-    hosts, keys = node_pools.only_fixtures.hosts, {each.topology_key for each in pod.constraints} - {HOSTNAME}
+    hosts, keys = node_pools.only_fixtures.hosts, {each.topology_key for each in pod.constraints}
+    keys = keys.union(term.topology_key for term in pod.affinity.together) - {HOSTNAME}
     state = affinity_state(pod._replace(affinity=Affinity((), apart)), node_pools.only_fixtures)
 
     def keeps_out(host: NodeInfo) -> bool:
@@ -50,16 +54,23 @@ def is_kept_out_for_good(node_pools: NodePools, pod: UnboundPod) -> bool:
 
 
 def gang_has_no_domain(node_pools: NodePools, pod: UnboundPod, pods: int) -> bool:
-    """Whether the pods of a gang must all be in one domain (a rack, a zone), and none is large enough when empty. The
-    first pod goes anywhere, since it means itself; all others follow it."""
+    """Whether the pods of a gang must all be in one domain (a rack, a zone), and none is large enough when empty; or
+    each in another, and there are fewer. The first goes anywhere, since it means itself; all others follow it."""
+    hosts = node_pools.node_list.hosts
     labels = node_pools.node_list.namespaces.get(pod.namespace, {})
     most = most_per_node(pod)
+    for term in pod.affinity.apart if pods > 1 else ():
+        if term.is_plain and term.matches(pod.namespace, pod.labels, labels):
+            ever = [index for index in node_pools.pool(pod).ever if node_pools.empty[index].holds(pod.requests)]
+            places = {hosts[index].node.labels.get(term.topology_key) for index in ever}
+            if None not in places and len(places) < pods:
+                return True
     for term in pod.affinity.together if pods > 1 else ():
         if not term.matches(pod.namespace, pod.labels, labels):
             continue
         held: dict[str, int] = {}
         for index in node_pools.pool(pod).ever:
-            domain = node_pools.node_list.hosts[index].node.labels.get(term.topology_key)
+            domain = hosts[index].node.labels.get(term.topology_key)
             if domain is not None:
                 held[domain] = held.get(domain, 0) + node_pools.empty[index].holds(pod.requests, most)
         if max(held.values(), default=0) < pods:

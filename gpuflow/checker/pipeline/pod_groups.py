@@ -22,6 +22,7 @@ UNREAD_POD_FIELDS: Final = (
     "terminationGracePeriodSeconds",
 )  # fmt: skip
 """What a pod says that none of them looks at."""
+POD_AFFINITIES: Final = frozenset({"podAffinity", "podAntiAffinity"})
 NODELESS_VOLUMES: Final = ("emptyDir", "configMap", "secret", "projected", "downwardAPI")
 """Volumes that any node can mount."""
 
@@ -60,7 +61,7 @@ def pod_groups(
 ) -> list[PodGroup]:
     """The kinds among the steps' pods, in the order of the steps, and the engine's driver.
 
-    `by_labels`: labels count too, because an anti-affinity in the cluster selects by them.
+    `by_labels`: labels count too, because an affinity or a spread constraint selects by them.
     """
     found: dict[str, tuple[Body, list[str], StepDemand]] = {}
     for one in admissions:
@@ -110,7 +111,7 @@ def _identity(pod: Body, by_labels: bool) -> str:
     ]
     metadata = pod["metadata"]
     labels = metadata.get("labels", {})
-    pod_affinity = spec.get("affinity", {}).keys() & {"podAffinity", "podAntiAffinity"}
+    pod_affinity = POD_AFFINITIES & spec.get("affinity", {}).keys()
     if not (by_labels or pod_affinity or spec.get("topologySpreadConstraints")):
         labels = {key: labels[key] for key in (QUEUE_LABEL, QUEUE_PRIORITY_LABEL) if key in labels}
     wishes = {key: value for key, value in metadata.get("annotations", {}).items() if key.startswith(KUEUE)}

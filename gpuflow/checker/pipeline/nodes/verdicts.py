@@ -2,27 +2,29 @@
 
 Room is what bound pods leave, and what pending pods of others may take is taken off. Nodes that are
 cordoned or unwell count for *never* only. Pods that cannot be on one node (host ports, disks, anti-affinity) take the
-whole of an amount of it; a spread constraint is met where every domain always has room. Other things that pods ask of
-each other are not modeled: a pod group that asks for such things is *unknown* unless it is *never*. Of volumes only
-those count here that tie a pod to nodes from the start; see `claims`.
+whole of an amount of it; what they ask of domains that have several nodes is in `domains`. A pod group that asks for
+what is not certain there is *unknown* unless it is *never*. Of volumes only those count here that tie a pod to nodes
+from the start; see `claims`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpuflow.checker.contention.bins import Bin
 from gpuflow.checker.contention.competitors import Competitor, Competitors
-from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
+from gpuflow.checker.contention.concurrency import Concurrency, PeakLoad, largest_cap
 from gpuflow.checker.contention.proof import Contention, Decision, decide_with_pending
 from gpuflow.checker.dra.plan import CLAIMS, Group
 from gpuflow.checker.nodes.capacity import gang_has_no_domain, is_kept_out_for_good, room
-from gpuflow.checker.nodes.filters import balances, read_pending
+from gpuflow.checker.nodes.filters import read_pending
 from gpuflow.checker.nodes.node_info import Node, UnboundPod
 from gpuflow.checker.nodes.node_pools import NodePool, NodePools, can_share, most_per_node, offer, scarce_first
+from gpuflow.checker.nodes.pod_affinity import SpreadConstraint
+from gpuflow.checker.pipeline.nodes import domains
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.nodes.pending import PendingPod, PendingPods
 from gpuflow.checker.pipeline.pod_groups import PodGroup
@@ -52,6 +54,18 @@ class PoolRequest:
     @property
     def competitor(self) -> Competitor:
         return Competitor(self.pod_group.steps, {**self.pod.requests, PODS: 1}, self.pod_group.pods)
+
+
+class Apart(NamedTuple):
+    """The pods that cannot be near one."""
+
+    on_node: frozenset[PodGroup]
+    in_domain: Mapping[str, Collection[PodGroup]]
+    """By the label that tells the domains apart, which have several nodes."""
+
+
+NOBODY: Final = Apart(frozenset(), {})
+NO_LOAD: Final = PeakLoad(0, None, ())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -98,7 +112,9 @@ class NodeVerdicts:
         ]
         self._repelling = [request for request in self.requests if request.pod.affinity.apart]
         self._competitors: dict[tuple[NodePool, PodGroup | None], Competitors] = {}
-        self._apart: dict[tuple[NodePool, PodGroup], frozenset[PodGroup]] = {}
+        self._apart: dict[tuple[NodePool, PodGroup], Apart] = {}
+        self._counted: dict[frozenset[PodGroup], Competitors] = {}
+        self._open: dict[PoolRequest, tuple[domains.Hosts, ...] | None] = {}
         self._ceilings: dict[NodePool, dict[str, int]] = {}
         self._tables: dict[tuple[NodePool, tuple[str, ...]], list[Bin]] = {}
         self.verdicts = [self._decide(request) for request in self.requests]
@@ -126,49 +142,111 @@ class NodeVerdicts:
         open_devices = () if claimed is None else tuple(dict.fromkeys(claimed.unknown))
         if unknown or open_devices:
             return NodeVerdict(request, "unknown", unknown=unknown, devices=open_devices)
-        if request.pod.constraints:
-            if self._is_spread_always(request):
-                return NodeVerdict(request, "always", Decision("always"))
-            return NodeVerdict(request, "unknown", unknown=("its topology spread constraints",))
         decision = self.decide_among(request, self.concurrency)
+        unmet = () if decision.verdict in ("always", "unknown") else tuple(self._unmet(request))
+        if unmet:
+            return NodeVerdict(request, "unknown", unknown=unmet)
         return NodeVerdict(request, decision.verdict, decision)
 
+    def _unmet(self, request: PoolRequest) -> Iterator[str]:
+        """What may not only make the pod wait: balance may be lost for good, a gang be divided, a node be too small."""
+        pod, spaces, places = request.pod, self.node_pools.empty, self._open_sets(request) or ()
+        if len(places) > 1 and pod.constraints:
+            yield "its topology spread constraints"
+        if pod.affinity.together and (
+            request.pod_group.pods > 1
+            or any(not any(spaces[index].holds(pod.requests) for index in place) for place in places)
+        ):
+            yield "its affinity to other pods"
+
     def decide_among(
-        self, request: PoolRequest, concurrency: Concurrency, hosts: frozenset[int] | None = None
+        self, request: PoolRequest, concurrency: Concurrency, hosts: domains.Hosts | None = None
     ) -> Decision:
         """Decide when all pods that may run at the same time are on the nodes in the worst way.
 
         `hosts`: the only nodes that are left to the pod.
         """
+        affinity = request.pod.affinity._replace(together=())
+        plain = replace(request, pod=request.pod._replace(affinity=affinity, constraints=()))
+        if not (request.pod.affinity.together or request.pod.constraints):
+            return self._decide_on(plain, concurrency, hosts)
+        last = Decision("unknown", because="it is not certain where it may go")
+        for place in self._open_sets(request) or ():
+            last = self._decide_on(plain, concurrency, place if hosts is None else place & hosts)
+            if last.verdict != "always":
+                break
+        return last
+
+    def _decide_on(self, request: PoolRequest, concurrency: Concurrency, hosts: domains.Hosts | None) -> Decision:
+        """The same for a pod that asks nothing of others but to be apart from them."""
         asked = {**request.pod.requests, PODS: 1}
         competitors, ceilings = self.competitors(request), self.ceilings(request)
         bins, apart = self._bins(request, hosts), self._kept_apart(request)
-        if apart:
-            asked[APART] = WHOLE if request.pod_group in apart else 1
-            competitors = self.competitors(request, apart)
+        if apart.on_node:
+            asked[APART] = WHOLE if request.pod_group in apart.on_node else 1
+            competitors = self.competitors(request, apart.on_node)
             bins = [replace(each, free={**each.free, APART: WHOLE}) for each in bins]
         avoided = (
             0 if request.pod_group.is_driver else max(self._avoided.get(step, 0) for step in request.pod_group.steps)
         )
         contention = Contention(request.pod_group.steps, asked, bins, competitors, PODS, ceilings, avoided=avoided)
         near = request.pool.hosts if hosts is None else request.pool.hosts & hosts
-        decision = decide_with_pending(self.pending.on(near), contention, concurrency, self.runs)
+        pending = self.pending.on(near)
+        decision = decide_with_pending(pending, contention, concurrency, self.runs)
+        if decision.verdict == "always" and apart.in_domain:
+            alive = {key: self._alive_beside(request, groups, concurrency) for key, groups in apart.in_domain.items()}
+            limits = {key: each.value for key, each in alive.items()}
+            open_hosts = frozenset(self.node_pools.open_hosts(request.pod)) & near
+            closed = domains.closed_nodes(self.node_pools, request.pod, open_hosts, limits)
+            decision = decide_with_pending(pending, replace(contention, closed=closed), concurrency, self.runs)
+            if decision.verdict != "always" and not decision.pending:
+                because = "; ".join(dict.fromkeys(each.because for each in alive.values() if each.because)) or None
+                decision = Decision("unknown" if because else "may-queue", (APART,), because, apart=tuple(limits))
         repelling = self.pending.repelling_requests(request.pod) if decision.verdict == "always" else ()
         return Decision("may-queue", tuple(request.pod.requests), pending=repelling) if repelling else decision
 
-    def _is_spread_always(self, request: PoolRequest) -> bool:
-        """Whether each domain always has room: the one with the fewest pods takes one more, whichever that is."""
-        node_list, plain = self.node_pools.node_list, replace(request, pod=request.pod._replace(constraints=()))
-        constraint, found = request.pod.constraints[0], balances(request.pod, node_list)[0]
-        if len(request.pod.constraints) > 1 or node_list.templates or constraint.max_skew < 1:
-            return False
-        domains: dict[str, set[int]] = {domain: set() for domain in found.tallies}
-        for index in request.pool.now:
-            domains.get(node_list.hosts[index].node.labels.get(constraint.topology_key, ""), set()).add(index)
-        return len(domains) >= max(constraint.min_domains, 1) and all(
-            hosts and self.decide_among(plain, self.concurrency, frozenset(hosts)).verdict == "always"
-            for hosts in domains.values()
-        )
+    def _alive_beside(self, request: PoolRequest, groups: Iterable[PodGroup], concurrency: Concurrency) -> PeakLoad:
+        """The most pods of these groups that are alive at once beside the pod, over all runs."""
+        key = frozenset(groups)
+        if key not in self._counted:
+            self._counted[key] = Competitors(Competitor(each.steps, {PODS: 1}, each.pods) for each in key)
+        members = self._counted[key]
+        near = concurrency.concurrent_with(frozenset(request.pod_group.steps))
+        here = members.concurrent_with(near).peak_load(PODS, concurrency)
+        there = members.peak_load(PODS, concurrency) if self.runs > 1 else NO_LOAD
+        if here.value is None or there.value is None:
+            return here if here.value is None else there
+        own = int(request.pod_group in key)
+        return here._replace(value=max(here.value - own, 0) + (self.runs - 1) * there.value)
+
+    def _open_sets(self, request: PoolRequest) -> tuple[domains.Hosts, ...] | None:
+        """The sets of nodes of which one at least is open to the pod in every order; `None`: that is not certain."""
+        if request not in self._open:
+            pod, node_pools = request.pod, self.node_pools
+            places: tuple[domains.Hosts, ...] | None = (request.pool.hosts,)
+            if pod.affinity.together:
+                neighbors = [domains.Neighbor(each.pod, each.pool.hosts) for each in self.requests]
+                places = domains.open_to_follower(node_pools, pod, (*neighbors, *self._waiting()))
+            if pod.constraints:
+                spread = domains.open_to_spread(node_pools, pod, lambda each: self._most_counted(each, request))
+                places = domains.meet(places, spread)
+            self._open[request] = places
+        return self._open[request]
+
+    def _waiting(self) -> Iterator[domains.Neighbor]:
+        for each in self.pending.all_pods:
+            yield domains.Neighbor(each.pod, self.node_pools.pool(each.pod).ever, is_hidden=not each.pod.labels)
+
+    def _most_counted(self, constraint: SpreadConstraint, request: PoolRequest) -> int | None:
+        """The most pods that a constraint may count and that are not there yet, the pod itself among them."""
+
+        def may_count(neighbor: domains.Neighbor) -> bool:
+            return domains.may_count(constraint, request.pod, neighbor)
+
+        groups = {each.pod_group for each in self.requests if may_count(domains.Neighbor(each.pod, ()))}
+        members = Competitors(Competitor(each.steps, {PODS: 1}, each.pods) for each in groups)
+        own = members.total(PODS, self.concurrency)
+        return None if own is None else own * self.runs + sum(map(may_count, self._waiting()))
 
     def _repels(self, pod: UnboundPod, other: UnboundPod) -> bool:
         labels = self.node_pools.node_list.namespaces.get(other.namespace, {})
@@ -181,17 +259,24 @@ class NodeVerdicts:
             term.may_match(other.namespace, other.labels, labels) for term in pod.affinity.apart
         )
 
-    def _kept_apart(self, request: PoolRequest) -> frozenset[PodGroup]:
-        """The pods that cannot be on a node with it."""
+    def _kept_apart(self, request: PoolRequest) -> Apart:
+        """The pods that cannot be on a node, or in a domain, with it."""
         pod = request.pod
         if not (pod.ports or pod.disks or pod.affinity.apart or self._repelling):
-            return frozenset()
+            return NOBODY
         if (key := (request.pool, request.pod_group)) not in self._apart:
-            self._apart[key] = frozenset(
-                each.pod_group
-                for each in self._neighbors(request)
-                if not can_share(pod, each.pod) or self._repels(pod, each.pod) or self._repels(each.pod, pod)
-            )
+            one_node, common = self.node_pools.one_node_keys, self.node_pools.common_keys
+            on_node: set[PodGroup] = set()
+            in_domain: dict[str, set[PodGroup]] = {}
+            near = set(self._neighbors(request))
+            for each in self.requests:
+                keys = domains.keys_apart(pod, each.pod, self.node_pools.node_list)
+                for shared in keys - one_node:
+                    in_domain.setdefault(shared, set()).add(each.pod_group)
+                by_node = keys & one_node and common.isdisjoint(keys - one_node)  # else its domain has the node
+                if each in near and (by_node or not can_share(pod, each.pod)):
+                    on_node.add(each.pod_group)
+            self._apart[key] = Apart(frozenset(on_node), in_domain)
         return self._apart[key]
 
     def safe_parallelism(self, verdicts: Sequence[NodeVerdict]) -> int | None:
@@ -293,8 +378,8 @@ class NodeVerdicts:
     def _unknown(self, request: PoolRequest) -> Iterator[str]:
         pod, node_list = request.pod, self.node_pools.node_list
         yield from node_list.unknown(pod)
-        if pod.affinity.together:
-            yield "its affinity to other pods"
+        if (pod.affinity.together or pod.constraints) and self._open_sets(request) is None:
+            yield "its affinity to other pods" if pod.affinity.together else "its topology spread constraints"
         yield from self._unknown_neighbors(pod)
         scheduler = request.pod_group.pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER
         if scheduler != DEFAULT_SCHEDULER:
@@ -302,10 +387,6 @@ class NodeVerdicts:
 
     def _unknown_neighbors(self, pod: UnboundPod) -> Iterator[str]:
         """What is not modeled of pods with which it cannot share a node."""
-        away = [other.pod for other in self._repelling if self._repels(other.pod, pod)]
-        for term in (term for each in (pod, *away) for term in each.affinity.apart):
-            if term.topology_key not in self.node_pools.one_node_keys:
-                yield f"that pods keep apart by {term.topology_key}"
         near = self.requests if pod.affinity.apart else self._repelling
         if any(self._may_repel(pod, each.pod) or self._may_repel(each.pod, pod) for each in near):
             yield "which pods keep apart by labels that a controller writes"
