@@ -298,7 +298,7 @@ def reason_nowhere(node_pools: NodePools, pod: UnboundPod, pods: int) -> str:
     if all(node_pools.empty[index].slots < 1 for index in pool.ever):
         return "every eligible node has no pod slot (allocatable pods) left beside the pods that belong to it"
     if pod.affinity.follows_nobody:
-        return "no pod can be what its pod affinity asks for: all terms must mean the same pod, and they exclude each other"
+        return "no pod can be what its pod affinity asks for: all terms must mean the same pod, and they exclude that"
     if is_kept_out_for_good(node_pools, pod):
         text = "every eligible node has a pod that belongs to it and keeps the step out (host port, anti-affinity), or "
         return f"{text}lacks a label that the step is spread over or follows other pods by"

@@ -9,9 +9,10 @@ answer. Pods apart are counted: each that cannot be in a domain with another clo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from gpuflow.checker.nodes.capacity import leading_hosts
 from gpuflow.checker.nodes.filters import affinity_state, balances
 from gpuflow.checker.nodes.node_info import NodeList, UnboundPod
 from gpuflow.checker.nodes.node_pools import NodePools
@@ -19,6 +20,21 @@ from gpuflow.checker.nodes.pod_affinity import Affinity, PodAffinityTerm, Spread
 from gpuflow.kubernetes.labels import Selector
 
 Hosts = frozenset[int]
+
+
+class Openings(NamedTuple):
+    """Sets of nodes: in every order all nodes of one of them at least are open to the pod."""
+
+    sets: tuple[Hosts, ...]
+    balance: SpreadBalance | None = None
+    """The constraint that makes them domains, of which the one with the fewest pods is open."""
+
+    def meet(self, other: Openings | None) -> Openings | None:
+        """The sets for a pod that is held to both: each may come with each."""
+        if other is None:
+            return None
+        sets = tuple(dict.fromkeys(one & another for one in self.sets for another in other.sets))
+        return Openings(sets, self.balance or other.balance)
 
 
 class Neighbor(NamedTuple):
@@ -37,11 +53,11 @@ def may_mean(term: PodAffinityTerm, neighbor: Neighbor) -> bool:
     return term.may_match(neighbor.pod.namespace, neighbor.pod.labels, {})
 
 
-def open_to_follower(node_pools: NodePools, pod: UnboundPod, neighbors: Iterable[Neighbor]) -> tuple[Hosts, ...] | None:
+def open_to_follower(node_pools: NodePools, pod: UnboundPod, neighbors: Iterable[Neighbor]) -> Openings | None:
     """The sets of nodes for a pod with required affinity; `None` where nothing is certain.
 
-    Where pods stay that its terms mean, it may always go there. Else it must mean itself: the first of its kind goes
-    anywhere, and all others follow. Then every domain may be the one in which they are.
+    Where pods stay that its terms mean, it may always go there. Else it must mean itself, and be a neighbor: the first
+    of its kind goes anywhere, and all others follow. Then every domain may be the one in which they are.
     """
     node_list, keys = node_pools.node_list, tuple(dict.fromkeys(term.topology_key for term in pod.affinity.together))
     terms = [term.merge_namespaces(node_list.namespaces) for term in pod.affinity.together]
@@ -53,7 +69,7 @@ def open_to_follower(node_pools: NodePools, pod: UnboundPod, neighbors: Iterable
     labels = {index: node_list.hosts[index].node.labels for index in now}
     stay = frozenset(index for index in now if all((key, labels[index].get(key)) in matching for key in keys))
     if stay:
-        return (stay,)
+        return Openings((stay,))
     if node_list.templates or not all(
         term.matches(pod.namespace, pod.labels, {}) and term.is_certain_of(pod.labels) for term in terms
     ):
@@ -61,37 +77,36 @@ def open_to_follower(node_pools: NodePools, pod: UnboundPod, neighbors: Iterable
     domains: dict[tuple[str | None, ...], set[int]] = {}
     for index in now:
         domains.setdefault(_place(node_list, index, keys), set()).add(index)
-    open_domains = {place: hosts for place, hosts in domains.items() if None not in place}
-    for index in _leaders(node_list, terms, neighbors):
+    found = set[Hosts]()
+    for index in (*leading_hosts(node_list, pod), *led_hosts(node_list, pod, neighbors)):
         place = _place(node_list, index, keys)
-        if place not in open_domains and any(value is not None for value in place):
-            return None  # a pod there is no longer alone, and cannot go where the others are
-    return tuple(map(frozenset, open_domains.values())) or None
+        if None not in place and place in domains:
+            found.add(frozenset(domains[place]))
+        elif any(value is not None for value in place):
+            return None  # with a pod there it is not the first any longer, and cannot go where the other is
+    return Openings(tuple(found)) if found else None
 
 
 def _place(node_list: NodeList, index: int, keys: Iterable[str]) -> tuple[str | None, ...]:
     return tuple(node_list.hosts[index].node.labels.get(key) for key in keys)
 
 
-def _leaders(node_list: NodeList, terms: Sequence[PodAffinityTerm], neighbors: Iterable[Neighbor]) -> Iterator[int]:
-    """The nodes where a pod is, or may come to be, that all terms mean."""
-    for index, host in enumerate(node_list.hosts):
-        if any(all(term.matches(there.namespace, there.labels, {}) for term in terms) for there in host.pods):
-            yield index
-    for neighbor in neighbors:
+def led_hosts(node_list: NodeList, pod: UnboundPod, neighbors: Iterable[Neighbor]) -> Iterator[int]:
+    """The nodes where a pod may come to be that all affinity terms of this one mean."""
+    terms = [term.merge_namespaces(node_list.namespaces) for term in pod.affinity.together]
+    for neighbor in neighbors if terms else ():
         if all(may_mean(term, neighbor) for term in terms):
             yield from neighbor.hosts
 
 
-def may_count(constraint: SpreadConstraint, pod: UnboundPod, neighbor: Neighbor) -> bool:
-    """Whether a constraint of the pod may count a pod that is not there yet."""
-    term = PodAffinityTerm(constraint.selector, constraint.topology_key, frozenset({pod.namespace}), None)
-    return may_mean(term, neighbor)
+def term_of(constraint: SpreadConstraint, pod: UnboundPod) -> PodAffinityTerm:
+    """Which pods a constraint of the pod counts."""
+    return PodAffinityTerm(constraint.selector, constraint.topology_key, frozenset({pod.namespace}), None)
 
 
 def open_to_spread(
     node_pools: NodePools, pod: UnboundPod, most: Callable[[SpreadConstraint], int | None]
-) -> tuple[Hosts, ...] | None:
+) -> Openings | None:
     """The sets of nodes for a pod with spread constraints; `None` where nothing is certain.
 
     The domain with the fewest pods takes one more, whichever that is. That holds for one constraint; any other must be
@@ -102,14 +117,15 @@ def open_to_spread(
     now = [index for index in labels if labels[index].keys() >= keys]
     binding = [each for each in balances(pod, node_list) if not _never_refuses(each, node_list, most(each.constraint))]
     if not binding:
-        return (frozenset(now),)
+        return Openings((frozenset(now),))
     balance = binding[0]
     key, domains = balance.constraint.topology_key, {domain: set[int]() for domain in balance.tallies}
     for index in now:
         domains.get(labels[index][key], set()).add(index)
-    if len(binding) > 1 or node_list.templates or balance.constraint.max_skew < 1 or not all(domains.values()):
+    has_all = len(domains) >= max(balance.constraint.min_domains, 1) and all(domains.values())
+    if len(binding) > 1 or node_list.templates or balance.constraint.max_skew < 1 or not has_all:
         return None
-    return tuple(map(frozenset, domains.values())) if len(domains) >= max(balance.constraint.min_domains, 1) else None
+    return Openings(tuple(map(frozenset, domains.values())), balance)
 
 
 def _never_refuses(balance: SpreadBalance, node_list: NodeList, most: int | None) -> bool:
@@ -119,13 +135,6 @@ def _never_refuses(balance: SpreadBalance, node_list: NodeList, most: int | None
         return True
     alone = len(balance.tallies) == 1 and constraint.min_domains <= 1 and constraint.max_skew >= 1
     return alone and not node_list.templates
-
-
-def meet(first: Sequence[Hosts] | None, second: Sequence[Hosts] | None) -> tuple[Hosts, ...] | None:
-    """The sets for a pod of which two things are asked: in every order both leave one, whichever it is."""
-    if first is None or second is None:
-        return None
-    return tuple(dict.fromkeys(one & other for one in first for other in second))
 
 
 def keys_apart(pod: UnboundPod, other: UnboundPod, node_list: NodeList) -> frozenset[str]:

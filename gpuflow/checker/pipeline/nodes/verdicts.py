@@ -19,11 +19,11 @@ from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.contention.concurrency import Concurrency, PeakLoad, largest_cap
 from gpuflow.checker.contention.proof import Contention, Decision, decide_with_pending
 from gpuflow.checker.dra.plan import CLAIMS, Group
-from gpuflow.checker.nodes.capacity import gang_has_no_domain, is_kept_out_for_good, room
+from gpuflow.checker.nodes.capacity import gang_has_no_domain, hosts_not_closed, is_kept_out_for_good, room
 from gpuflow.checker.nodes.filters import read_pending
 from gpuflow.checker.nodes.node_info import Node, UnboundPod
 from gpuflow.checker.nodes.node_pools import NodePool, NodePools, can_share, most_per_node, offer, scarce_first
-from gpuflow.checker.nodes.pod_affinity import SpreadConstraint
+from gpuflow.checker.nodes.pod_affinity import SpreadBalance, SpreadConstraint
 from gpuflow.checker.pipeline.nodes import domains
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.nodes.pending import PendingPod, PendingPods
@@ -114,7 +114,8 @@ class NodeVerdicts:
         self._competitors: dict[tuple[NodePool, PodGroup | None], Competitors] = {}
         self._apart: dict[tuple[NodePool, PodGroup], Apart] = {}
         self._counted: dict[frozenset[PodGroup], Competitors] = {}
-        self._open: dict[PoolRequest, tuple[domains.Hosts, ...] | None] = {}
+        self._enough: dict[PoolRequest, domains.Hosts] = {}
+        self._open: dict[PoolRequest, domains.Openings | None] = {}
         self._ceilings: dict[NodePool, dict[str, int]] = {}
         self._tables: dict[tuple[NodePool, tuple[str, ...]], list[Bin]] = {}
         self.verdicts = [self._decide(request) for request in self.requests]
@@ -150,12 +151,14 @@ class NodeVerdicts:
 
     def _unmet(self, request: PoolRequest) -> Iterator[str]:
         """What may not only make the pod wait: balance may be lost for good, a gang be divided, a node be too small."""
-        pod, spaces, places = request.pod, self.node_pools.empty, self._open_sets(request) or ()
-        if len(places) > 1 and pod.constraints:
+        pod, found = request.pod, self._openings(request)
+        if found is not None and found.balance is not None:
             yield "its topology spread constraints"
-        if pod.affinity.together and (
-            request.pod_group.pods > 1
-            or any(not any(spaces[index].holds(pod.requests) for index in place) for place in places)
+        is_gang = request.pod_group.pods > 1
+        if (
+            found is not None
+            and pod.affinity.together
+            and (is_gang or any(map(self._large(request).isdisjoint, found.sets)))
         ):
             yield "its affinity to other pods"
 
@@ -166,21 +169,33 @@ class NodeVerdicts:
 
         `hosts`: the only nodes that are left to the pod.
         """
+        if not (request.pod.affinity.together or request.pod.constraints):
+            return self._decide_on(request, concurrency, hosts)
         affinity = request.pod.affinity._replace(together=())
         plain = replace(request, pod=request.pod._replace(affinity=affinity, constraints=()))
-        if not (request.pod.affinity.together or request.pod.constraints):
-            return self._decide_on(plain, concurrency, hosts)
-        last = Decision("unknown", because="it is not certain where it may go")
-        for place in self._open_sets(request) or ():
-            last = self._decide_on(plain, concurrency, place if hosts is None else place & hosts)
+        found, last = (
+            self._openings(request),
+            Decision("unknown", because="it is not certain which nodes are open to it"),
+        )
+        balanced = {} if found is None or found.balance is None else self._balanced_loads(request, found.balance)
+        for place in () if found is None else found.sets:
+            last = self._decide_on(plain, concurrency, place if hosts is None else place & hosts, balanced)
             if last.verdict != "always":
                 break
         return last
 
-    def _decide_on(self, request: PoolRequest, concurrency: Concurrency, hosts: domains.Hosts | None) -> Decision:
-        """The same for a pod that asks nothing of others but to be apart from them."""
+    def _decide_on(
+        self,
+        request: PoolRequest,
+        concurrency: Concurrency,
+        hosts: domains.Hosts | None,
+        balanced: Mapping[str, int] | None = None,
+    ) -> Decision:
+        """The same for a pod that asks nothing of others but to be apart. `balanced`: the most that is there."""
         asked = {**request.pod.requests, PODS: 1}
         competitors, ceilings = self.competitors(request), self.ceilings(request)
+        for key, most in (balanced or {}).items():
+            ceilings = {**ceilings, key: min(most, ceilings.get(key, most))}
         bins, apart = self._bins(request, hosts), self._kept_apart(request)
         if apart.on_node:
             asked[APART] = WHOLE if request.pod_group in apart.on_node else 1
@@ -219,34 +234,60 @@ class NodeVerdicts:
         own = int(request.pod_group in key)
         return here._replace(value=max(here.value - own, 0) + (self.runs - 1) * there.value)
 
-    def _open_sets(self, request: PoolRequest) -> tuple[domains.Hosts, ...] | None:
-        """The sets of nodes of which one at least is open to the pod in every order; `None`: that is not certain."""
+    def _openings(self, request: PoolRequest) -> domains.Openings | None:
+        """The nodes that affinity and spread leave open in every order; `None` where that is not certain."""
         if request not in self._open:
             pod, node_pools = request.pod, self.node_pools
-            places: tuple[domains.Hosts, ...] | None = (request.pool.hosts,)
+            found: domains.Openings | None = domains.Openings((request.pool.hosts,))
             if pod.affinity.together:
-                neighbors = [domains.Neighbor(each.pod, each.pool.hosts) for each in self.requests]
-                places = domains.open_to_follower(node_pools, pod, (*neighbors, *self._waiting()))
-            if pod.constraints:
-                spread = domains.open_to_spread(node_pools, pod, lambda each: self._most_counted(each, request))
-                places = domains.meet(places, spread)
-            self._open[request] = places
+                neighbors = [domains.Neighbor(each.pod, each.pool.hosts & self._large(each)) for each in self.requests]
+                found = domains.open_to_follower(node_pools, pod, (*neighbors, *self._waiting()))
+            if pod.constraints and found is not None:
+                spread = domains.open_to_spread(node_pools, pod, lambda each: self._most_counted(each, pod))
+                found = found.meet(spread)
+            self._open[request] = found
         return self._open[request]
+
+    def _large(self, request: PoolRequest) -> domains.Hosts:
+        """The nodes that take the pod when nothing else runs there than the pods that belong to them."""
+        if request not in self._enough:
+            pod, spaces = request.pod, self.node_pools.empty
+            hosts = hosts_not_closed(self.node_pools, pod)
+            self._enough[request] = frozenset(index for index in hosts if spaces[index].holds(pod.requests))
+        return self._enough[request]
 
     def _waiting(self) -> Iterator[domains.Neighbor]:
         for each in self.pending.all_pods:
             yield domains.Neighbor(each.pod, self.node_pools.pool(each.pod).ever, is_hidden=not each.pod.labels)
 
-    def _most_counted(self, constraint: SpreadConstraint, request: PoolRequest) -> int | None:
+    def _most_counted(self, constraint: SpreadConstraint, pod: UnboundPod) -> int | None:
         """The most pods that a constraint may count and that are not there yet, the pod itself among them."""
-
-        def may_count(neighbor: domains.Neighbor) -> bool:
-            return domains.may_count(constraint, request.pod, neighbor)
-
-        groups = {each.pod_group for each in self.requests if may_count(domains.Neighbor(each.pod, ()))}
+        term = domains.term_of(constraint, pod)
+        groups = {each.pod_group for each in self.requests if domains.may_mean(term, domains.Neighbor(each.pod, ()))}
         members = Competitors(Competitor(each.steps, {PODS: 1}, each.pods) for each in groups)
         own = members.total(PODS, self.concurrency)
-        return None if own is None else own * self.runs + sum(map(may_count, self._waiting()))
+        waiting = sum(domains.may_mean(term, each) for each in self._waiting())
+        return None if own is None else own * self.runs + waiting
+
+    def _balanced_loads(self, request: PoolRequest, balance: SpreadBalance) -> dict[str, int]:
+        """The most of each resource in the domain with the fewest pods, with the pod: an even share of the pods that
+        the constraint counts, and all others."""
+        pod, term = request.pod, domains.term_of(balance.constraint, request.pod)
+        most = self._most_counted(balance.constraint, pod)
+        if most is None or term.selector is None or not term.selector.requirements:
+            return {}
+        share = (sum(balance.tallies.values()) + most - balance.own) // len(balance.tallies)
+        counted: list[Competitor] = []
+        others: list[Competitor] = []
+        for each in self._neighbors(request):
+            is_counted = term.matches(each.pod.namespace, each.pod.labels, {}) and term.is_certain_of(each.pod.labels)
+            (counted if is_counted else others).append(each.competitor)
+        largest, rest, found = Competitors(counted), Competitors(others), {}
+        for key, amount in {**pod.requests, PODS: 1}.items():
+            value, _ = self.worst_load(rest, key)
+            if value is not None:
+                found[key] = value + share * largest.largest_amounts((key,))[key] + amount
+        return found
 
     def _repels(self, pod: UnboundPod, other: UnboundPod) -> bool:
         labels = self.node_pools.node_list.namespaces.get(other.namespace, {})
@@ -378,7 +419,7 @@ class NodeVerdicts:
     def _unknown(self, request: PoolRequest) -> Iterator[str]:
         pod, node_list = request.pod, self.node_pools.node_list
         yield from node_list.unknown(pod)
-        if (pod.affinity.together or pod.constraints) and self._open_sets(request) is None:
+        if (pod.affinity.together or pod.constraints) and self._openings(request) is None:
             yield "its affinity to other pods" if pod.affinity.together else "its topology spread constraints"
         yield from self._unknown_neighbors(pod)
         scheduler = request.pod_group.pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER
@@ -402,9 +443,14 @@ class NodeVerdicts:
         """Whether no node ever takes it for a reason other than room."""
         if request.pool.templates:
             return False  # what new nodes carry is not known
-        return is_kept_out_for_good(self.node_pools, request.pod) or gang_has_no_domain(
-            self.node_pools, request.pod, request.pod_group.pods
-        )
+        pod, pods = request.pod, request.pod_group.pods
+        if is_kept_out_for_good(self.node_pools, pod):
+            return True
+        # Pods with the same terms follow as well; any other that they mean may be somewhere before.
+        others = (each for each in self.requests if each.pod.affinity.together != pod.affinity.together)
+        near = (*(domains.Neighbor(each.pod, each.pool.ever) for each in others), *self._waiting())
+        led = domains.led_hosts(self.node_pools.node_list, pod, near if pods > 1 else ())
+        return gang_has_no_domain(self.node_pools, pod, pods, tuple(led))
 
     def new_nodes(self, request: PoolRequest) -> tuple[Node, int] | None:
         """The node group that can hold more of these pods, and how many of its nodes the worst moment may need."""
