@@ -38,6 +38,8 @@ class PodGroup:
     """How many make one copy of a step: more than one is a gang."""
     is_driver: bool = False
     """It is the engine's own pod that runs before the step's, never at the same time."""
+    is_launcher: bool = False
+    """It looks after a gang, whose pods come after it."""
     pod_set: str = "main"
     """What Kueue calls these pods in the workload that it makes of them."""
 
@@ -68,7 +70,10 @@ def pod_groups(
         pod = _in_namespace(one.ever.pod, namespace)
         key = f"{one.step.pods} {_identity(pod, by_labels)}"
         found.setdefault(key, (pod, [], one.step))[1].append(one.step.name)
-    groups = [PodGroup(pod, tuple(steps), first.pods, pod_set=_pod_set(first)) for pod, steps, first in found.values()]
+    groups = [
+        PodGroup(pod, tuple(steps), first.pods, is_launcher=first.is_launcher, pod_set=_pod_set(first))
+        for pod, steps, first in found.values()
+    ]
     driver = driver_admission(demand, policy)
     if driver is not None:
         groups.append(

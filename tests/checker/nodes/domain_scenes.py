@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpuflow.checker.nodes import fit_nodes
 from gpuflow.checker.report import Report
@@ -109,15 +109,14 @@ class Scheduler:
         self.labels = [scene.labels(at) for at in range(len(scene.places))]
 
     def open_to(self, kind: Kind, state: State) -> list[int]:
-        there = [(other, at) for other, row in zip(self.kinds, state, strict=True) for at, n in enumerate(row) if n]
-        counts = {(other, at): row[at] for other, row in zip(self.kinds, state, strict=True) for at in range(len(row))}
+        there = [(other, at, n) for other, row in zip(self.kinds, state, strict=True) for at, n in enumerate(row) if n]
         refusals = self._apart(kind, there) | {("", "")}
         follows = self._follows(kind, there)
-        balances = [self._balance(kind, each, there, counts) for each in kind.spread]
+        balances = [self._balance(kind, each, there) for each in kind.spread]
         found = []
         for at, place in enumerate(self.scene.places):
             labels = self.labels[at]
-            used = sum(other.cpu * counts[other, at] for other in self.kinds)
+            used = sum(other.cpu * count for other, where, count in there if where == at)
             if used + kind.cpu > place.cpu or (kind.zone not in (None, place.zone)):
                 continue
             if place.is_cordoned and self.cordons:
@@ -126,18 +125,18 @@ class Scheduler:
                 found.append(at)
         return found
 
-    def _apart(self, kind: Kind, there: list[tuple[Kind, int]]) -> set[tuple[str, str]]:
+    def _apart(self, kind: Kind, there: list[tuple[Kind, int, int]]) -> set[tuple[str, str]]:
         """The domains where a pod is that one of the two keeps apart from."""
         return {
             (term.key, self.labels[at][term.key])
-            for other, at in there
+            for other, at, _ in there
             for by, of in ((kind, other), (other, kind))
             for term in by.apart
             if by.means(term, of) and term.key in self.labels[at]
         }
 
-    def _follows(self, kind: Kind, there: list[tuple[Kind, int]]) -> Callable[[dict[str, str]], bool]:
-        leaders = [at for other, at in there if all(kind.means(term, other) for term in kind.together)]
+    def _follows(self, kind: Kind, there: list[tuple[Kind, int, int]]) -> Callable[[dict[str, str]], bool]:
+        leaders = [at for other, at, _ in there if all(kind.means(term, other) for term in kind.together)]
         pairs = {
             (term.key, self.labels[at][term.key])
             for at in leaders
@@ -154,14 +153,14 @@ class Scheduler:
         return holds
 
     def _balance(
-        self, kind: Kind, spread: Spread, there: list[tuple[Kind, int]], counts: dict[tuple[Kind, int], int]
+        self, kind: Kind, spread: Spread, there: list[tuple[Kind, int, int]]
     ) -> Callable[[dict[str, str]], bool]:
         tally: Counter[str] = Counter()
         for at, labels in enumerate(self.labels):
             if all(each.key in labels for each in kind.spread) and kind.zone in (None, labels.get(ZONE)):
                 tally[labels[spread.key]] += sum(
-                    counts[other, at]
-                    for other, where in there
+                    count
+                    for other, where, count in there
                     if where == at and spread.app and kind.means(Term(spread.key, spread.app), other)
                 )
         own = int(spread.app in ("", kind.app))
@@ -356,9 +355,9 @@ def draw_spread(random: Random, app: str) -> Spread:
 
 def draw_step(random: Random, most: int) -> Kind:
     app = random.choice(["a", "a", "a", "b"])
-    rules = random.choices(
-        ["together", "apart", "spread", "spreads", "mixed", "none", "two"], [5, 5, 2, 3, 2, 1, 0.7]
-    )[0]
+    rules = random.choices(["together", "apart", "spread", "spreads", "mixed", "none", "two"], [5, 5, 2, 3, 2, 1, 0.7])[
+        0
+    ]
     together: tuple[Term, ...] = ()
     if rules in ("together", "two") or (rules == "mixed" and random.random() < 0.7):
         together = (draw_term(random, app),)
@@ -419,5 +418,3 @@ def compare(seeds: range, *, with_careful: bool = False) -> Tally:
             verdict = "too many states"
         said[verdict] += 1
     return Tally(said, careful)
-
-

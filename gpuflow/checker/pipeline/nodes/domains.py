@@ -140,11 +140,11 @@ def _never_refuses(balance: SpreadBalance, node_list: NodeList, most: int | None
 def keys_apart(pod: UnboundPod, other: UnboundPod, node_list: NodeList) -> frozenset[str]:
     """The labels by which two pods cannot have the same value, whichever of them asks for it."""
 
-    def asked(by: UnboundPod, of: UnboundPod) -> Iterator[str]:
+    def find_keys(by: UnboundPod, of: UnboundPod) -> Iterator[str]:
         labels = node_list.namespaces.get(of.namespace, {})
         return (term.topology_key for term in by.affinity.apart if term.matches(of.namespace, of.labels, labels))
 
-    return frozenset((*asked(pod, other), *asked(other, pod)))
+    return frozenset((*find_keys(pod, other), *find_keys(other, pod)))
 
 
 def closed_nodes(

@@ -241,7 +241,7 @@ class NodeVerdicts:
             found: domains.Openings | None = domains.Openings((request.pool.hosts,))
             if pod.affinity.together:
                 neighbors = [domains.Neighbor(each.pod, each.pool.hosts & self._large(each)) for each in self.requests]
-                found = domains.open_to_follower(node_pools, pod, (*neighbors, *self._waiting()))
+                found = domains.open_to_follower(node_pools, pod, (*neighbors, *self._waiting_pods()))
             if pod.constraints and found is not None:
                 spread = domains.open_to_spread(node_pools, pod, lambda each: self._most_counted(each, pod))
                 found = found.meet(spread)
@@ -256,7 +256,7 @@ class NodeVerdicts:
             self._enough[request] = frozenset(index for index in hosts if spaces[index].holds(pod.requests))
         return self._enough[request]
 
-    def _waiting(self) -> Iterator[domains.Neighbor]:
+    def _waiting_pods(self) -> Iterator[domains.Neighbor]:
         for each in self.pending.all_pods:
             yield domains.Neighbor(each.pod, self.node_pools.pool(each.pod).ever, is_hidden=not each.pod.labels)
 
@@ -266,7 +266,7 @@ class NodeVerdicts:
         groups = {each.pod_group for each in self.requests if domains.may_mean(term, domains.Neighbor(each.pod, ()))}
         members = Competitors(Competitor(each.steps, {PODS: 1}, each.pods) for each in groups)
         own = members.total(PODS, self.concurrency)
-        waiting = sum(domains.may_mean(term, each) for each in self._waiting())
+        waiting = sum(domains.may_mean(term, each) for each in self._waiting_pods())
         return None if own is None else own * self.runs + waiting
 
     def _balanced_loads(self, request: PoolRequest, balance: SpreadBalance) -> dict[str, int]:
@@ -313,12 +313,17 @@ class NodeVerdicts:
             for each in self.requests:
                 keys = domains.keys_apart(pod, each.pod, self.node_pools.node_list)
                 for shared in keys - one_node:
-                    in_domain.setdefault(shared, set()).add(each.pod_group)
+                    if each.pool.templates or not self._values(each, shared).isdisjoint(self._values(request, shared)):
+                        in_domain.setdefault(shared, set()).add(each.pod_group)
                 by_node = keys & one_node and common.isdisjoint(keys - one_node)  # else its domain has the node
                 if each in near and (by_node or not can_share(pod, each.pod)):
                     on_node.add(each.pod_group)
             self._apart[key] = Apart(frozenset(on_node), in_domain)
         return self._apart[key]
+
+    def _values(self, request: PoolRequest, key: str) -> set[str | None]:
+        hosts = self.node_pools.node_list.hosts
+        return {hosts[index].node.labels.get(key) for index in request.pool.hosts} - {None}
 
     def safe_parallelism(self, verdicts: Sequence[NodeVerdict]) -> int | None:
         """The largest cap on live pods with which all of these always find room at once."""
@@ -446,9 +451,13 @@ class NodeVerdicts:
         pod, pods = request.pod, request.pod_group.pods
         if is_kept_out_for_good(self.node_pools, pod):
             return True
-        # Pods with the same terms follow as well; any other that they mean may be somewhere before.
-        others = (each for each in self.requests if each.pod.affinity.together != pod.affinity.together)
-        near = (*(domains.Neighbor(each.pod, each.pool.ever) for each in others), *self._waiting())
+        # Pods with the same terms follow as well, and a launcher is there before; any other that they mean may lead.
+        others = (
+            each
+            for each in self.requests
+            if each.pod.affinity.together != pod.affinity.together and not each.pod_group.is_launcher
+        )
+        near = (*(domains.Neighbor(each.pod, each.pool.ever) for each in others), *self._waiting_pods())
         led = domains.led_hosts(self.node_pools.node_list, pod, near if pods > 1 else ())
         return gang_has_no_domain(self.node_pools, pod, pods, tuple(led))
 
