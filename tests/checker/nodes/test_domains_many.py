@@ -16,4 +16,4 @@ def test_no_always_and_no_never_of_a_hundred_scenes_is_wrong(first: int) -> None
     print(f"scenes {first} to {first + 99}: said {dict(said)}, of which never wait: {dict(careful)}")
     assert said["too many states"] < 5
     assert said["always"] > 30 and said["never"] > 8, said
-    assert careful["unknown"] < 12 and careful["may-queue"] < 10, careful
+    assert careful["unknown"] < 18 and careful["may-queue"] < 10, careful

@@ -41,7 +41,7 @@ class Neighbor(NamedTuple):
     """A pod of the pipeline, or one of others that waits, and the nodes where it may be."""
 
     pod: UnboundPod
-    hosts: Collection[int]
+    find_hosts: Callable[[], Collection[int]] = tuple
     is_hidden: bool = False
     """Its labels are not known: queues do not say which ones their pods will have."""
 
@@ -96,7 +96,7 @@ def led_hosts(node_list: NodeList, pod: UnboundPod, neighbors: Iterable[Neighbor
     terms = [term.merge_namespaces(node_list.namespaces) for term in pod.affinity.together]
     for neighbor in neighbors if terms else ():
         if all(may_mean(term, neighbor) for term in terms):
-            yield from neighbor.hosts
+            yield from neighbor.find_hosts()
 
 
 def term_of(constraint: SpreadConstraint, pod: UnboundPod) -> PodAffinityTerm:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from gpuflow.checker.contention.bins import Bin
@@ -240,7 +241,7 @@ class NodeVerdicts:
             pod, node_pools = request.pod, self.node_pools
             found: domains.Openings | None = domains.Openings((request.pool.hosts,))
             if pod.affinity.together:
-                neighbors = [domains.Neighbor(each.pod, each.pool.hosts & self._large(each)) for each in self.requests]
+                neighbors = [domains.Neighbor(each.pod, partial(self._reach, each)) for each in self.requests]
                 found = domains.open_to_follower(node_pools, pod, (*neighbors, *self._waiting_pods()))
             if pod.constraints and found is not None:
                 spread = domains.open_to_spread(node_pools, pod, lambda each: self._most_counted(each, pod))
@@ -256,14 +257,20 @@ class NodeVerdicts:
             self._enough[request] = frozenset(index for index in hosts if spaces[index].holds(pod.requests))
         return self._enough[request]
 
+    def _reach(self, request: PoolRequest) -> domains.Hosts:
+        return request.pool.hosts & self._large(request)
+
+    def _ever(self, pod: UnboundPod) -> Sequence[int]:
+        return self.node_pools.pool(pod).ever
+
     def _waiting_pods(self) -> Iterator[domains.Neighbor]:
         for each in self.pending.all_pods:
-            yield domains.Neighbor(each.pod, self.node_pools.pool(each.pod).ever, is_hidden=not each.pod.labels)
+            yield domains.Neighbor(each.pod, partial(self._ever, each.pod), is_hidden=not each.pod.labels)
 
     def _most_counted(self, constraint: SpreadConstraint, pod: UnboundPod) -> int | None:
         """The most pods that a constraint may count and that are not there yet, the pod itself among them."""
         term = domains.term_of(constraint, pod)
-        groups = {each.pod_group for each in self.requests if domains.may_mean(term, domains.Neighbor(each.pod, ()))}
+        groups = {each.pod_group for each in self.requests if domains.may_mean(term, domains.Neighbor(each.pod))}
         members = Competitors(Competitor(each.steps, {PODS: 1}, each.pods) for each in groups)
         own = members.total(PODS, self.concurrency)
         waiting = sum(domains.may_mean(term, each) for each in self._waiting_pods())
@@ -457,7 +464,7 @@ class NodeVerdicts:
             for each in self.requests
             if each.pod.affinity.together != pod.affinity.together and not each.pod_group.is_launcher
         )
-        near = (*(domains.Neighbor(each.pod, each.pool.ever) for each in others), *self._waiting_pods())
+        near = (*(domains.Neighbor(each.pod, partial(self._ever, each.pod)) for each in others), *self._waiting_pods())
         led = domains.led_hosts(self.node_pools.node_list, pod, near if pods > 1 else ())
         return gang_has_no_domain(self.node_pools, pod, pods, tuple(led))
 
