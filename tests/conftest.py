@@ -46,7 +46,8 @@ LONG = {
     **dict.fromkeys(
         (
             *("checker/test_adversarial", "checker/test_advice_followed", "checker/test_dra_truth"),
-            *("checker/test_large_graphs", "checker/test_whole_pending", "checker/test_whole_shares"),
+            *("checker/nodes/test_domains_many", "checker/test_large_graphs"),
+            *("checker/test_whole_pending", "checker/test_whole_shares"),
             *("checker/test_whole_truth", "cluster_model/test_mutation", "graph/test_graph_peak"),
             *("proofs/test_checker_recorded_truths", "proofs/test_trust_shown", "readers/argo/test_any_document"),
             *("runtime/test_sharded_keeper", "runtime/test_trust_store"),

@@ -111,6 +111,24 @@ def read_labels(value: object, where: str) -> dict[str, str]:
     return labels if type(labels) is dict else dict(labels)
 
 
+OTHER_VALUE: Final = "any other value"
+"""Stands for all values that no requirement names: as a label it is not valid."""
+
+
+def can_hold(requirements: Iterable[Requirement]) -> bool:
+    """Whether some labels meet all of them. Each is of the operators that selectors of pods take."""
+    by_key: dict[str, list[Requirement]] = {}
+    for each in requirements:
+        by_key.setdefault(each.key, []).append(each)
+    return all(
+        any(
+            all(each.matches({} if value is None else {key: value}) for each in own)
+            for value in (None, OTHER_VALUE, *(value for each in own for value in each.values))
+        )
+        for key, own in by_key.items()
+    )
+
+
 class Selector(NamedTuple):
     """All requirements must hold; none at all hold for everything. `None` in its place matches nothing."""
 

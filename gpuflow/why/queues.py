@@ -7,12 +7,14 @@ from typing import Any
 
 from gpuflow.checker.kueue.amounts import amount_text
 from gpuflow.checker.kueue.reasons import NoUnusedQuota
-from gpuflow.checker.kueue.scheduler import Assignment, blocker_ahead
+from gpuflow.checker.kueue.scheduler import Assignment, blocker_ahead, workloads_ahead
+from gpuflow.checker.kueue.workloads import Workload, read_workload
+from gpuflow.checker.pipeline.queues.pending import PendingWorkloads
 from gpuflow.checker.pipeline.queues.setup import Setup, read_setup
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.core.errors import join_names
 from gpuflow.formats.nodes import maps
-from gpuflow.why.answer import Cause
+from gpuflow.why.answer import Cause, State
 from gpuflow.why.objects import as_text, conditions, part
 
 GATE = "kueue.x-k8s.io/admission"
@@ -65,6 +67,8 @@ def _pending_causes(workload: Mapping[str, Any], ready: PreparedCluster, said: s
         count = requeue.get("count", 1)
         times = "1 eviction" if count == 1 else f"{count} evictions"
         yield Cause("queue", f"Kueue tries it again at {requeue['requeueAt']}, after {times}")
+    if answer.verdict in ("fit", "preempt", "wait"):
+        yield _place_cause(answer, workload, setup, ready)
     ahead = blocker_ahead(setup.kueue, workload, setup.pending)
     if ahead is not None:
         name = f"{ahead.namespace}/{ahead.name}"
@@ -73,6 +77,62 @@ def _pending_causes(workload: Mapping[str, Any], ready: PreparedCluster, said: s
         yield Cause("queue", text, "waits", (when,), ahead.assignment.message or None)
     for each in answer.unmodeled:
         yield Cause("snapshot", f"not looked at: {each}", "unknown")
+
+
+def _place_cause(answer: Assignment, workload: Mapping[str, Any], setup: Setup, ready: PreparedCluster) -> Cause:
+    """Its place in the queue: who is looked at first, and who of them asks for what it waits for."""
+    kueue, asked = setup.kueue, read_workload(workload)
+    queue = kueue.queue_of(asked)
+    assert queue is not None  # else there was no such answer
+    state: State = "waits" if answer.verdict == "wait" else "starts"
+    hidden = _hidden_workloads(asked, queue.name, answer, setup, ready)
+    if hidden is not None:
+        when: tuple[str, ...] = ("ask again with the workloads and LocalQueues of all namespaces: --cluster live",)
+        return Cause("snapshot", f"its place in ClusterQueue {queue.name} is not known: {hidden}", state, when)
+    ahead = workloads_ahead(kueue, workload, setup.pending)
+    rule = "StrictFIFO" if queue.is_strict else "BestEffortFIFO"
+    if not ahead:
+        return Cause("queue", f"it stands first in ClusterQueue {queue.name} ({rule})", state)
+    names = [f"{each.namespace}/{each.name}" for each in ahead]
+    text = f"{len(ahead)} workload{' stands' if len(ahead) == 1 else 's stand'} before it in ClusterQueue {queue.name} "
+    text += f"({rule}, by priority and age): {join_names(names)}"
+    bodies = {f"{each['metadata'].get('namespace')}/{each['metadata']['name']}": each for each in setup.pending}
+    rivals = PendingWorkloads(kueue, {queue.name: [bodies[name] for name in names if name in bodies]}).workloads
+    lacking = [each for each in answer.reasons if isinstance(each, NoUnusedQuota)]
+    when = tuple(
+        f"{rival.name} is admitted or gone, or {amount_text(short.resource, amount)} {short.resource} of flavor "
+        f"{short.flavor} is given back for it too: it is tried first"
+        for rival in rivals
+        for short in lacking
+        if (
+            amount := sum(each.amounts.get(short.resource, 0) for each in rival.charges if short.flavor in each.flavors)
+        )
+    )
+    return Cause("queue", text, state, when)
+
+
+def _hidden_workloads(
+    asked: Workload, queue: str, answer: Assignment, setup: Setup, ready: PreparedCluster
+) -> str | None:
+    """Why workloads may stand before it that are not shown, or it is not known when they came."""
+    kueue = setup.kueue
+    pending = [read_workload(each) for each in setup.pending]
+    own = [each for each in pending if (found := kueue.queue_of(each)) is not None and found.name == queue]
+    fair = [each for each in answer.unmodeled if "admissionFairSharing" in each]
+    if fair:
+        return fair[0]
+    queues = [item.body for item in ready.cluster.of("ClusterQueue") if item.name == queue]
+    count = part(queues[0], "status").get("pendingWorkloads") if queues else None
+    if isinstance(count, int) and count > len(own):
+        return f"it has {count} workloads that wait, and {ready.cluster.source} shows {len(own)}"
+    lost = [each for each in pending if each.queue and (each.namespace, each.queue) not in kueue.local_queues]
+    if lost and not isinstance(count, int):
+        return f"which ClusterQueue {lost[0].namespace}/{lost[0].name} waits in is not shown"
+    others = [each for each in own if each[:2] != asked[:2] and each.priority == asked.priority]
+    ageless = [each.name for each in (asked, *others) if each.created is None]
+    if ageless and others:
+        return f"{join_names(ageless)}: no creationTimestamp"
+    return None
 
 
 def _cause(answer: Assignment, workload: Mapping[str, Any], setup: Setup, said: str | None) -> Cause:

@@ -164,13 +164,19 @@ def test_a_fan_out_of_unknown_size_is_unknown_unless_it_is_capped() -> None:
     ],
 )
 def test_what_is_not_weighed_is_unknown_and_named(fields: str, reason: str) -> None:
+    """A zone whose node is cordoned takes no pod, and one pod of the step is there."""
+    there = running("x", "m", labels={"gpuflow.dev/pipeline": "p", "gpuflow.dev/step": "a"})
+    there["metadata"]["namespace"] = NAMESPACE
     nodes = [
         node(name, 8, labels={"topology.kubernetes.io/zone": name}, unschedulable=closed)
         for name, closed in (("n", False), ("m", True))
     ]
-    report = checked(f"steps: {{a: {{command: [x], gpu: a100-80gb, {fields}}}}}", *nodes)
+    text = f"steps: {{a: {{command: [x], gpu: a100-80gb, {fields}, for_each: {{i: [1, 2]}}}}}}"
+    report = checked(text, *nodes, there)
     assert report.verdict == "unknown"
     assert reason in text_of(report, "GF535")
+    if "same" in fields:
+        assert checked(text, *nodes).verdict == "always"
     assert checked(f"steps: {{a: {{command: [x], gpu: a100-80gb x 9, {fields}}}}}", node("n", 8)).verdict == "never"
 
 

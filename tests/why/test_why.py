@@ -190,6 +190,89 @@ def test_a_gate_of_kueue_is_answered_by_its_workload(ask: Any) -> None:
     assert "insufficient unused quota" in answer["causes"][0]["kubernetes"]
 
 
+def older(name: str, gpus: int, *, second: int = 0, priority: int = 0) -> dict[str, Any]:
+    """A workload that came at this second of the year 2025."""
+    body = workload(name, gpus)
+    body["metadata"]["creationTimestamp"] = f"2025-01-01T00:00:{second:02}Z"
+    body["spec"]["priority"] = priority
+    return body
+
+
+def place(answer: dict[str, Any]) -> dict[str, Any]:
+    [cause] = [each for each in answer["causes"] if "before it in" in each["message"] or "first in" in each["message"]]
+    return cause
+
+
+def test_a_workload_that_waits_names_its_place_and_who_is_tried_first(ask: Any) -> None:
+    queue, holder = kueue("team"), workload("holder", 4, admitted=True)
+    _, alone = ask("workload/c", *queue, holder, workload("c", 2))
+    assert place(alone)["message"] == "it stands first in ClusterQueue team (BestEffortFIFO)"
+    _, second = ask("workload/c", *queue, holder, workload("c", 2), older("b", 2))
+    assert second["state"] == "waits"
+    assert "2 more nvidia.com/gpu of flavor a100 is given back" in second["causes"][0]["starts_when"][0]
+    assert place(second)["message"] == (
+        "1 workload stands before it in ClusterQueue team (BestEffortFIFO, by priority and age): team-a/b"
+    )
+    [when] = place(second)["starts_when"]
+    assert when == (
+        "team-a/b is admitted or gone, or 2 nvidia.com/gpu of flavor a100 is given back for it too: it is tried first"
+    )
+
+
+def test_the_place_in_a_queue_is_by_priority_and_then_by_age(ask: Any) -> None:
+    scene = [*kueue("team"), workload("holder", 4, admitted=True), workload("c", 2)]
+    others = [older("b", 1, second=9), older("a", 3, second=5), older("z", 2, second=30, priority=9)]
+    newer = workload("d", 1)
+    newer["metadata"]["creationTimestamp"] = "2026-01-01T00:00:01Z"
+    low = older("low", 1, priority=-1)
+    _, answer = ask("workload/c", *scene, *others, newer, low)
+    assert place(answer)["message"].startswith("3 workloads stand before it")
+    assert place(answer)["message"].endswith(": team-a/z, team-a/a, team-a/b")
+    # Evicted because a check failed, it stands where that put it: behind those that came since.
+    back = older("b", 1)
+    back["status"]["conditions"] = [
+        {
+            "type": "Evicted",
+            "status": "True",
+            "reason": "AdmissionCheck",
+            "message": "",
+            "lastTransitionTime": "2026-02-01T00:00:00Z",
+        }
+    ]
+    _, answer = ask("workload/c", *scene, back)
+    assert place(answer)["message"].startswith("it stands first")
+
+
+def test_who_stands_before_it_and_asks_for_nothing_of_it_is_no_rival(ask: Any) -> None:
+    scene = [*kueue("team"), workload("holder", 4, admitted=True), workload("c", 2)]
+    _, answer = ask("workload/c", *scene, older("big", 9), older("none", 0))
+    assert place(answer)["message"].startswith("2 workloads stand before it") and place(answer)["starts_when"] == []
+    scene[1]["spec"]["queueingStrategy"] = "StrictFIFO"
+    _, strict = ask("workload/c", *scene, older("big", 9))
+    assert "(StrictFIFO, by priority and age)" in place(strict)["message"]
+    assert any("the queue is StrictFIFO" in each["message"] for each in strict["causes"])
+
+
+def test_a_place_is_not_known_where_workloads_are_not_shown(ask: Any) -> None:
+    queue, holder = kueue("team"), workload("holder", 4, admitted=True)
+    queue[1]["status"] = {"pendingWorkloads": 3}
+    _, answer = ask("workload/c", *queue, holder, workload("c", 2), older("b", 2))
+    assert answer["state"] == "waits"
+    [cause] = [each for each in answer["causes"] if "is not known" in each["message"]]
+    assert "it has 3 workloads that wait" in cause["message"] and cause["message"].endswith("shows 2")
+    queue[1]["status"] = {"pendingWorkloads": 2}
+    _, shown = ask("workload/c", *queue, holder, workload("c", 2), older("b", 2))
+    assert place(shown)["message"].startswith("1 workload stands before it")
+    ageless = older("b", 2)
+    del ageless["metadata"]["creationTimestamp"]
+    _, answer = ask("workload/c", *kueue("team"), holder, workload("c", 2), ageless)
+    assert any("b: no creationTimestamp" in each["message"] for each in answer["causes"])
+    elsewhere = older("b", 2)
+    elsewhere["metadata"]["namespace"] = "team-b"
+    _, answer = ask("workload/c", *kueue("team"), holder, workload("c", 2), elsewhere)
+    assert any("which ClusterQueue team-b/b waits in is not shown" in each["message"] for each in answer["causes"])
+
+
 def test_a_workload_beyond_its_queue_never_starts(ask: Any) -> None:
     code, answer = ask("workload/big", node("g1"), *kueue("team"), workload("big", 5))
     assert code == 1 and answer["state"] == "never"

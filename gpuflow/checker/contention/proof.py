@@ -28,6 +28,8 @@ class Contention:
     """Pending pods or workloads of others that may take places in the bins first."""
     avoided: int = 0
     """How many of the bins a later attempt keeps away from, because an earlier one failed there."""
+    closed: int = 0
+    """How many of the bins pods that keep apart from it may close, whichever those are."""
     reaches_outside: bool = False
     """A competitor may lie in a bin with a part of it only: the rest of it is quota that this request cannot have."""
 
@@ -45,6 +47,8 @@ class Decision:
     """Pending pods or workloads of others that may take its place first; without them there would always be room."""
     avoided: int = 0
     """How many bins a later attempt keeps away from, where with them there would always be room."""
+    apart: tuple[str, ...] = ()
+    """The labels of the domains that pods which keep apart may all close, where else there would always be room."""
 
 
 def decide(contention: Contention, concurrency: Concurrency, runs: int = 1) -> Decision:
@@ -110,7 +114,7 @@ def _question(contention: Contention, competitors: Competitors, bounds: Mapping[
         budgets = {key: None if most is None else most + pending.total(key) for key, most in budgets.items()}
         largest = pending.largest_amounts(contention.asked)
         over = {key: max(amount, over.get(key, 0)) for key, amount in largest.items()}
-    return Question(contention.asked, contention.bins, others, budgets, over, contention.avoided)
+    return Question(contention.asked, contention.bins, others, budgets, over, contention.avoided + contention.closed)
 
 
 def _rounds(

@@ -297,10 +297,14 @@ def reason_nowhere(node_pools: NodePools, pod: UnboundPod, pods: int) -> str:
         return f"every node {' or '.join(named)}" if named else "no node has the labels and taints the step asks for"
     if all(node_pools.empty[index].slots < 1 for index in pool.ever):
         return "every eligible node has no pod slot (allocatable pods) left beside the pods that belong to it"
+    if pod.affinity.follows_nobody:
+        return "no pod can be what its pod affinity asks for: all terms must mean the same pod, and they exclude that"
     if is_kept_out_for_good(node_pools, pod):
         text = "every eligible node has a pod that belongs to it and keeps the step out (host port, anti-affinity), or "
-        return f"{text}lacks a label that the step is spread over"
+        return f"{text}lacks a label that the step is spread over or follows other pods by"
     if gang_has_no_domain(node_pools, pod, pods):
+        if not pod.affinity.together:
+            return f"there are fewer domains than the {pods} pods of the gang, which keep apart"
         return f"no domain that the gang must be in together holds all {pods} pods"
     if pods > 1:
         return f"the nodes cannot hold all {pods} pods of the gang together"

@@ -70,18 +70,13 @@ class Blocker(NamedTuple):
 def blocker_ahead(kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[Mapping[str, Any]]) -> Blocker | None:
     """The pending workload that keeps this one from being looked at, in a StrictFIFO ClusterQueue. Those ahead that fit
     are taken to be admitted first. `None` when nothing holds it up, and always for a BestEffortFIFO queue."""
-    asked = read_workload(workload)
-    queue = kueue.queue_of(asked)
+    queue = kueue.queue_of(read_workload(workload))
     if queue is None or not queue.is_strict:
         return None
-    waiting = map(read_workload, pending)
-    others = (each for each in waiting if kueue.queue_of(each) is queue and not workload_refusal(each))
-    # Of one whose age is not known, all that is certain is that it was there before.
-    places = {_place(each, kueue, since=LONG_AGO): each for each in others}
     node = kueue.snapshot.nodes[queue.name]
     admitted: list[Mapping[FlavorResource, int]] = []
     try:
-        for _, each in sorted(item for item in places.items() if item[0] < _place(asked, kueue, since=NOT_YET)):
+        for each in workloads_ahead(kueue, workload, pending):
             head = kueue.enter(each)
             if isinstance(head, Assignment):
                 if head.blocked is InadmissibleReason.NAMESPACE:
@@ -96,6 +91,17 @@ def blocker_ahead(kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[M
         for usage in admitted:
             node.remove_usage(usage)
     return None
+
+
+def workloads_ahead(kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[Mapping[str, Any]]) -> list[Workload]:
+    """The pending workloads that stand before this one in its ClusterQueue, in their order. Of one whose age is not
+    known, all that is certain is that it was there before."""
+    asked = read_workload(workload)
+    queue, place = kueue.queue_of(asked), _place(asked, kueue, since=NOT_YET)
+    waiting = (each for each in map(read_workload, pending) if each[:2] != asked[:2])
+    others = (each for each in waiting if kueue.queue_of(each) is queue and not workload_refusal(each))
+    places = {_place(each, kueue, since=LONG_AGO): each for each in others}
+    return [each for at, each in sorted(places.items()) if at < place]
 
 
 def _place(workload: Workload, kueue: Kueue, since: datetime) -> tuple[int, datetime, str, str, str]:

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from gpuflow.checker.nodes import node_info
 from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.nodes.filters import affinity_state, placement_refusal
-from gpuflow.checker.nodes.node_info import NO_FEATURES, NodeInfo, UnboundPod
+from gpuflow.checker.nodes.node_info import NO_FEATURES, NodeInfo, NodeList, UnboundPod
 from gpuflow.checker.nodes.node_pools import (
     HOSTNAME,
     NodePools,
@@ -33,11 +33,22 @@ from gpuflow.quantity import Quantity
 
 
 def is_kept_out_for_good(node_pools: NodePools, pod: UnboundPod) -> bool:
-    """Whether every node for the pod lacks a label that it is spread over, or has a pod that stays and keeps it out."""
-    if not (pod.ports or pod.affinity.apart or pod.constraints or node_pools.is_repelled(pod)):
-        return False
+    """Whether every node for the pod is closed to it for good, or no pod can be one that it follows."""
+    if pod.affinity.follows_nobody:
+        return True
+    ever = node_pools.pool(pod).ever
+    return bool(ever) and not hosts_not_closed(node_pools, pod)
+
+
+def hosts_not_closed(node_pools: NodePools, pod: UnboundPod) -> Sequence[int]:
+    """The nodes for the pod that have the labels by which it is spread or follows others, and no pod that stays and
+    keeps it out."""
+    ever = node_pools.pool(pod).ever
+    if not (pod.ports or pod.affinity or pod.constraints or node_pools.is_repelled(pod)):
+        return ever
     apart = tuple(term for term in pod.affinity.apart if term.is_plain)
-    hosts, keys = node_pools.only_fixtures.hosts, {each.topology_key for each in pod.constraints} - {HOSTNAME}
+    hosts, keys = node_pools.only_fixtures.hosts, {each.topology_key for each in pod.constraints}
+    keys = keys.union(term.topology_key for term in pod.affinity.together) - {HOSTNAME}
     state = affinity_state(pod._replace(affinity=Affinity((), apart)), node_pools.only_fixtures)
 
     def keeps_out(host: NodeInfo) -> bool:
@@ -45,26 +56,51 @@ def is_kept_out_for_good(node_pools: NodePools, pod: UnboundPod) -> bool:
         taken = any(node_info.ports_clash(pod.ports, there.ports) for there in host.pods)
         return taken or not labels.keys() >= keys or (state is not None and state.refusal(labels) is not None)
 
-    ever = node_pools.pool(pod).ever
-    return bool(ever) and all(keeps_out(hosts[index]) for index in ever)
+    return [index for index in ever if not keeps_out(hosts[index])]
 
 
-def gang_has_no_domain(node_pools: NodePools, pod: UnboundPod, pods: int) -> bool:
-    """Whether the pods of a gang must all be in one domain (a rack, a zone), and none is large enough when empty. The
-    first pod goes anywhere, since it means itself; all others follow it."""
+def gang_has_no_domain(node_pools: NodePools, pod: UnboundPod, pods: int, led: Iterable[int] = ()) -> bool:
+    """Whether the pods of a gang must all be in one domain (a rack, a zone), and none is large enough when empty; or
+    each in another, and there are too few.
+
+    The first goes anywhere, since it means itself; all others follow it, or another pod that they mean: one that runs
+    now, or that may come to be on the nodes `led`.
+    """
+    if pods == 1:
+        return False
+    hosts, most = node_pools.node_list.hosts, most_per_node(pod)
     labels = node_pools.node_list.namespaces.get(pod.namespace, {})
-    most = most_per_node(pod)
-    for term in pod.affinity.together if pods > 1 else ():
-        if not term.matches(pod.namespace, pod.labels, labels):
-            continue
-        held: dict[str, int] = {}
-        for index in node_pools.pool(pod).ever:
-            domain = node_pools.node_list.hosts[index].node.labels.get(term.topology_key)
-            if domain is not None:
-                held[domain] = held.get(domain, 0) + node_pools.empty[index].holds(pod.requests, most)
-        if max(held.values(), default=0) < pods:
-            return True
+    open_hosts = hosts_not_closed(node_pools, pod)
+
+    def held_by(key: str) -> Counter[str | None]:
+        held: Counter[str | None] = Counter()
+        for index in open_hosts:
+            held[hosts[index].node.labels.get(key)] += node_pools.empty[index].holds(pod.requests, most)
+        return held
+
+    for term in pod.affinity.apart:
+        if term.is_plain and term.matches(pod.namespace, pod.labels, labels):
+            held = held_by(term.topology_key)
+            if held.pop(None, 0) + sum(map(bool, held.values())) < pods:
+                return True
+    leaders = (*led, *leading_hosts(node_pools.node_list, pod))
+    for term in pod.affinity.together:
+        if term.matches(pod.namespace, pod.labels, labels):
+            held = held_by(term.topology_key)
+            del held[None]
+            entered = {hosts[index].node.labels.get(term.topology_key) for index in leaders}
+            others = (count for domain, count in held.items() if domain not in entered)
+            if sum(held[domain] for domain in entered) + max(others, default=0) < pods:
+                return True
     return False
+
+
+def leading_hosts(node_list: NodeList, pod: UnboundPod) -> Iterator[int]:
+    """The nodes where a pod runs that all affinity terms of this one mean."""
+    terms = [term.merge_namespaces(node_list.namespaces) for term in pod.affinity.together]
+    for index, host in enumerate(node_list.hosts if terms else ()):
+        if any(all(term.matches(there.namespace, there.labels, {}) for term in terms) for there in host.pods):
+            yield index
 
 
 RoomStatus = Literal["now", "wait", "never"]

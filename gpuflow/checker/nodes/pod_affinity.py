@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from gpuflow.kubernetes import objects
 from gpuflow.kubernetes.admission.pod import read_integer, read_text
-from gpuflow.kubernetes.labels import Labels, Selector, read_selector
+from gpuflow.kubernetes.labels import Labels, Selector, can_hold, read_selector
 from gpuflow.kubernetes.resources import read_maps, read_texts
 
 Namespaces = Mapping[str, Labels]
@@ -52,6 +52,11 @@ class PodAffinityTerm(NamedTuple):
         operators = set() if self.selector is None else {each.operator for each in self.selector.requirements}
         return operators <= {"In", "Exists"} and not (self.is_open or self.asks_for_namespaces)
 
+    def is_certain_of(self, labels: Labels) -> bool:
+        """Whether labels that a controller adds to these change nothing."""
+        requirements = () if self.selector is None else self.selector.requirements
+        return all(each.key in labels or not is_of_controller(each.key) for each in requirements)
+
     def may_match(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
         """Whether it may mean a pod that gets more labels from its controller."""
         if self.selector is None:
@@ -85,6 +90,15 @@ class Affinity(NamedTuple):
 
     together: tuple[PodAffinityTerm, ...]
     apart: tuple[PodAffinityTerm, ...]
+
+    @property
+    def follows_nobody(self) -> bool:
+        """Whether no pod can be what the affinity asks for: all terms must mean one and the same."""
+        named = [term.namespaces for term in self.together if term.namespace_selector is None]
+        if any(term.selector is None for term in self.together) or (named and not frozenset.intersection(*named)):
+            return True
+        selectors = (term.selector for term in self.together if term.selector is not None)
+        return not can_hold(each for selector in selectors for each in selector.requirements)
 
     def __bool__(self) -> bool:
         return bool(self.together or self.apart)

@@ -24,7 +24,7 @@ from gpuflow.checker.pipeline.nodes.findings import node_outcome
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.nodes.pending import SentPods, read_pending_pods, sent_pods
 from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
-from gpuflow.checker.pipeline.pod_groups import PodGroup, pod_groups
+from gpuflow.checker.pipeline.pod_groups import POD_AFFINITIES, PodGroup, pod_groups
 from gpuflow.checker.pipeline.queues.findings import queue_outcome
 from gpuflow.checker.pipeline.queues.requests import UNQUEUED_ASSIGNMENT, QueueRequest
 from gpuflow.checker.pipeline.queues.setup import Setup
@@ -163,16 +163,17 @@ def placement_outcome(
     prepared = namespaces[0].prepared
     cluster, namespace = prepared.cluster, prepared.namespace
     pending_pods = [] if node_pools is None else read_pending_pods(prepared, node_pools)
-    repelling = node_pools is not None and any(
+    by_labels = node_pools is not None and any(
         pod.affinity.apart for host in node_pools.node_list.hosts for pod in host.pods
     )
-    repelling = repelling or any(each.pod.affinity.apart for each in pending_pods)
-    specs = (one.ever.pod["spec"] for each in namespaces for one in each.admissions)
-    repelling = repelling or any((spec.get("affinity") or {}).get("podAntiAffinity") for spec in specs)
+    by_labels = by_labels or any(each.pod.affinity.apart for each in pending_pods)
+    specs = [one.ever.pod["spec"] for each in namespaces for one in each.admissions]
+    by_labels = by_labels or any(spec.get("topologySpreadConstraints") for spec in specs)
+    by_labels = by_labels or any(POD_AFFINITIES & (spec.get("affinity") or {}).keys() for spec in specs)
     groups = [
         group
         for each in namespaces
-        for group in pod_groups(each.demand, each.policy, each.admissions, each.prepared.namespace, by_labels=repelling)
+        for group in pod_groups(each.demand, each.policy, each.admissions, each.prepared.namespace, by_labels=by_labels)
     ]
     concurrency, makers = Concurrency(demand), makers_of_nodes(cluster)
     devices: Mapping[PodGroup, Group] = {}

@@ -22,6 +22,7 @@ UNREAD_POD_FIELDS: Final = (
     "terminationGracePeriodSeconds",
 )  # fmt: skip
 """What a pod says that none of them looks at."""
+POD_AFFINITIES: Final = frozenset({"podAffinity", "podAntiAffinity"})
 NODELESS_VOLUMES: Final = ("emptyDir", "configMap", "secret", "projected", "downwardAPI")
 """Volumes that any node can mount."""
 
@@ -37,6 +38,8 @@ class PodGroup:
     """How many make one copy of a step: more than one is a gang."""
     is_driver: bool = False
     """It is the engine's own pod that runs before the step's, never at the same time."""
+    is_launcher: bool = False
+    """It looks after a gang, whose pods come after it."""
     pod_set: str = "main"
     """What Kueue calls these pods in the workload that it makes of them."""
 
@@ -60,14 +63,17 @@ def pod_groups(
 ) -> list[PodGroup]:
     """The kinds among the steps' pods, in the order of the steps, and the engine's driver.
 
-    `by_labels`: labels count too, because an anti-affinity in the cluster selects by them.
+    `by_labels`: labels count too, because an affinity or a spread constraint selects by them.
     """
     found: dict[str, tuple[Body, list[str], StepDemand]] = {}
     for one in admissions:
         pod = _in_namespace(one.ever.pod, namespace)
         key = f"{one.step.pods} {_identity(pod, by_labels)}"
         found.setdefault(key, (pod, [], one.step))[1].append(one.step.name)
-    groups = [PodGroup(pod, tuple(steps), first.pods, pod_set=_pod_set(first)) for pod, steps, first in found.values()]
+    groups = [
+        PodGroup(pod, tuple(steps), first.pods, is_launcher=first.is_launcher, pod_set=_pod_set(first))
+        for pod, steps, first in found.values()
+    ]
     driver = driver_admission(demand, policy)
     if driver is not None:
         groups.append(
@@ -110,7 +116,7 @@ def _identity(pod: Body, by_labels: bool) -> str:
     ]
     metadata = pod["metadata"]
     labels = metadata.get("labels", {})
-    pod_affinity = spec.get("affinity", {}).keys() & {"podAffinity", "podAntiAffinity"}
+    pod_affinity = POD_AFFINITIES & spec.get("affinity", {}).keys()
     if not (by_labels or pod_affinity or spec.get("topologySpreadConstraints")):
         labels = {key: labels[key] for key in (QUEUE_LABEL, QUEUE_PRIORITY_LABEL) if key in labels}
     wishes = {key: value for key, value in metadata.get("annotations", {}).items() if key.startswith(KUEUE)}

@@ -198,8 +198,7 @@ def test_l5_a_full_node_is_none_of_those_that_are_needed() -> None:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        (apart(key=ZONE), "keep apart by topology.kubernetes.io/zone"),
-        (apart(field="podAffinity"), "its affinity to other pods"),
+        (apart({"app": "b"}, field="podAffinity"), "its affinity to other pods"),
         (apart({"job-name": "a"}), "labels that a controller writes"),
         (apart({"batch.kubernetes.io/job-name": "a"}), "labels that a controller writes"),
         (apart({"kubernetes_pod_operator": "True"}), "labels that a controller writes"),
@@ -227,7 +226,8 @@ def test_l5_what_keeps_nodes_closed_is_said() -> None:
 
 def test_l5_a_name_that_two_nodes_share_is_no_node() -> None:
     twins = [node(name, labels={HOST: "n"}) for name in ("n", "m")]
-    assert judged(step_of("a", apart(), 2), *twins).verdict == "unknown"
+    assert judged(step_of("a", apart(), 2), *twins).verdict == "may-queue"
+    assert judged(step_of("a", apart()), *twins).verdict == "always"
 
 
 def test_l5_a_zone_for_each_node_is_a_node() -> None:

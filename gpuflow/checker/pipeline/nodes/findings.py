@@ -337,7 +337,10 @@ def _wait(node_verdicts: NodeVerdicts, pool: PoolReport, node_verdict: NodeVerdi
         which = "one of them" if decision.avoided == 1 else f"{decision.avoided} of them"
         return Wait("GF525", f" on {nodes} after failing on {which}: retry.other_node keeps later attempts away")
     resource = foremost_resource(decision.resources if decision else ())
-    if resource is None:
+    if decision and decision.apart:
+        text = f": pods that keep apart from it by {', '.join(decision.apart)} may be in every domain of {nodes}"
+        wait = Wait("GF515", text)
+    elif resource is None:
         node_list = node_verdicts.node_pools.node_list
         fitted = fit(request.pod, node_list)
         names = [node_list.hosts[index].node.name for index in pool.hosts]

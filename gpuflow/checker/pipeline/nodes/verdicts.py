@@ -2,27 +2,30 @@
 
 Room is what bound pods leave, and what pending pods of others may take is taken off. Nodes that are
 cordoned or unwell count for *never* only. Pods that cannot be on one node (host ports, disks, anti-affinity) take the
-whole of an amount of it; a spread constraint is met where every domain always has room. Other things that pods ask of
-each other are not modeled: a pod group that asks for such things is *unknown* unless it is *never*. Of volumes only
-those count here that tie a pod to nodes from the start; see `claims`.
+whole of an amount of it; what they ask of domains that have several nodes is in `domains`. A pod group that asks for
+what is not certain there is *unknown* unless it is *never*. Of volumes only those count here that tie a pod to nodes
+from the start; see `claims`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from gpuflow.checker.contention.bins import Bin
 from gpuflow.checker.contention.competitors import Competitor, Competitors
-from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
+from gpuflow.checker.contention.concurrency import Concurrency, PeakLoad, largest_cap
 from gpuflow.checker.contention.proof import Contention, Decision, decide_with_pending
 from gpuflow.checker.dra.plan import CLAIMS, Group
-from gpuflow.checker.nodes.capacity import gang_has_no_domain, is_kept_out_for_good, room
-from gpuflow.checker.nodes.filters import balances, read_pending
+from gpuflow.checker.nodes.capacity import gang_has_no_domain, hosts_not_closed, is_kept_out_for_good, room
+from gpuflow.checker.nodes.filters import read_pending
 from gpuflow.checker.nodes.node_info import Node, UnboundPod
 from gpuflow.checker.nodes.node_pools import NodePool, NodePools, can_share, most_per_node, offer, scarce_first
+from gpuflow.checker.nodes.pod_affinity import SpreadBalance, SpreadConstraint
+from gpuflow.checker.pipeline.nodes import domains
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.nodes.pending import PendingPod, PendingPods
 from gpuflow.checker.pipeline.pod_groups import PodGroup
@@ -52,6 +55,18 @@ class PoolRequest:
     @property
     def competitor(self) -> Competitor:
         return Competitor(self.pod_group.steps, {**self.pod.requests, PODS: 1}, self.pod_group.pods)
+
+
+class Apart(NamedTuple):
+    """The pods that cannot be near one."""
+
+    on_node: frozenset[PodGroup]
+    in_domain: Mapping[str, Collection[PodGroup]]
+    """By the label that tells the domains apart, which have several nodes."""
+
+
+NOBODY: Final = Apart(frozenset(), {})
+NO_LOAD: Final = PeakLoad(0, None, ())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -98,7 +113,10 @@ class NodeVerdicts:
         ]
         self._repelling = [request for request in self.requests if request.pod.affinity.apart]
         self._competitors: dict[tuple[NodePool, PodGroup | None], Competitors] = {}
-        self._apart: dict[tuple[NodePool, PodGroup], frozenset[PodGroup]] = {}
+        self._apart: dict[tuple[NodePool, PodGroup], Apart] = {}
+        self._counted: dict[frozenset[PodGroup], Competitors] = {}
+        self._enough: dict[PoolRequest, domains.Hosts] = {}
+        self._open: dict[PoolRequest, domains.Openings | None] = {}
         self._ceilings: dict[NodePool, dict[str, int]] = {}
         self._tables: dict[tuple[NodePool, tuple[str, ...]], list[Bin]] = {}
         self.verdicts = [self._decide(request) for request in self.requests]
@@ -126,49 +144,157 @@ class NodeVerdicts:
         open_devices = () if claimed is None else tuple(dict.fromkeys(claimed.unknown))
         if unknown or open_devices:
             return NodeVerdict(request, "unknown", unknown=unknown, devices=open_devices)
-        if request.pod.constraints:
-            if self._is_spread_always(request):
-                return NodeVerdict(request, "always", Decision("always"))
-            return NodeVerdict(request, "unknown", unknown=("its topology spread constraints",))
         decision = self.decide_among(request, self.concurrency)
+        unmet = () if decision.verdict in ("always", "unknown") else tuple(self._unmet(request))
+        if unmet:
+            return NodeVerdict(request, "unknown", unknown=unmet)
         return NodeVerdict(request, decision.verdict, decision)
 
+    def _unmet(self, request: PoolRequest) -> Iterator[str]:
+        """What may not only make the pod wait: balance may be lost for good, a gang be divided, a node be too small."""
+        pod, found = request.pod, self._openings(request)
+        if found is not None and found.balance is not None:
+            yield "its topology spread constraints"
+        is_gang = request.pod_group.pods > 1
+        if (
+            found is not None
+            and pod.affinity.together
+            and (is_gang or any(map(self._large(request).isdisjoint, found.sets)))
+        ):
+            yield "its affinity to other pods"
+
     def decide_among(
-        self, request: PoolRequest, concurrency: Concurrency, hosts: frozenset[int] | None = None
+        self, request: PoolRequest, concurrency: Concurrency, hosts: domains.Hosts | None = None
     ) -> Decision:
         """Decide when all pods that may run at the same time are on the nodes in the worst way.
 
         `hosts`: the only nodes that are left to the pod.
         """
+        if not (request.pod.affinity.together or request.pod.constraints):
+            return self._decide_on(request, concurrency, hosts)
+        affinity = request.pod.affinity._replace(together=())
+        plain = replace(request, pod=request.pod._replace(affinity=affinity, constraints=()))
+        found, last = (
+            self._openings(request),
+            Decision("unknown", because="it is not certain which nodes are open to it"),
+        )
+        balanced = {} if found is None or found.balance is None else self._balanced_loads(request, found.balance)
+        for place in () if found is None else found.sets:
+            last = self._decide_on(plain, concurrency, place if hosts is None else place & hosts, balanced)
+            if last.verdict != "always":
+                break
+        return last
+
+    def _decide_on(
+        self,
+        request: PoolRequest,
+        concurrency: Concurrency,
+        hosts: domains.Hosts | None,
+        balanced: Mapping[str, int] | None = None,
+    ) -> Decision:
+        """The same for a pod that asks nothing of others but to be apart. `balanced`: the most that is there."""
         asked = {**request.pod.requests, PODS: 1}
         competitors, ceilings = self.competitors(request), self.ceilings(request)
+        for key, most in (balanced or {}).items():
+            ceilings = {**ceilings, key: min(most, ceilings.get(key, most))}
         bins, apart = self._bins(request, hosts), self._kept_apart(request)
-        if apart:
-            asked[APART] = WHOLE if request.pod_group in apart else 1
-            competitors = self.competitors(request, apart)
+        if apart.on_node:
+            asked[APART] = WHOLE if request.pod_group in apart.on_node else 1
+            competitors = self.competitors(request, apart.on_node)
             bins = [replace(each, free={**each.free, APART: WHOLE}) for each in bins]
         avoided = (
             0 if request.pod_group.is_driver else max(self._avoided.get(step, 0) for step in request.pod_group.steps)
         )
         contention = Contention(request.pod_group.steps, asked, bins, competitors, PODS, ceilings, avoided=avoided)
         near = request.pool.hosts if hosts is None else request.pool.hosts & hosts
-        decision = decide_with_pending(self.pending.on(near), contention, concurrency, self.runs)
+        pending = self.pending.on(near)
+        decision = decide_with_pending(pending, contention, concurrency, self.runs)
+        if decision.verdict == "always" and apart.in_domain:
+            alive = {key: self._alive_beside(request, groups, concurrency) for key, groups in apart.in_domain.items()}
+            limits = {key: each.value for key, each in alive.items()}
+            open_hosts = frozenset(self.node_pools.open_hosts(request.pod)) & near
+            closed = domains.closed_nodes(self.node_pools, request.pod, open_hosts, limits)
+            decision = decide_with_pending(pending, replace(contention, closed=closed), concurrency, self.runs)
+            if decision.verdict != "always" and not decision.pending:
+                because = "; ".join(dict.fromkeys(each.because for each in alive.values() if each.because)) or None
+                decision = Decision("unknown" if because else "may-queue", (APART,), because, apart=tuple(limits))
         repelling = self.pending.repelling_requests(request.pod) if decision.verdict == "always" else ()
         return Decision("may-queue", tuple(request.pod.requests), pending=repelling) if repelling else decision
 
-    def _is_spread_always(self, request: PoolRequest) -> bool:
-        """Whether each domain always has room: the one with the fewest pods takes one more, whichever that is."""
-        node_list, plain = self.node_pools.node_list, replace(request, pod=request.pod._replace(constraints=()))
-        constraint, found = request.pod.constraints[0], balances(request.pod, node_list)[0]
-        if len(request.pod.constraints) > 1 or node_list.templates or constraint.max_skew < 1:
-            return False
-        domains: dict[str, set[int]] = {domain: set() for domain in found.tallies}
-        for index in request.pool.now:
-            domains.get(node_list.hosts[index].node.labels.get(constraint.topology_key, ""), set()).add(index)
-        return len(domains) >= max(constraint.min_domains, 1) and all(
-            hosts and self.decide_among(plain, self.concurrency, frozenset(hosts)).verdict == "always"
-            for hosts in domains.values()
-        )
+    def _alive_beside(self, request: PoolRequest, groups: Iterable[PodGroup], concurrency: Concurrency) -> PeakLoad:
+        """The most pods of these groups that are alive at once beside the pod, over all runs."""
+        key = frozenset(groups)
+        if key not in self._counted:
+            self._counted[key] = Competitors(Competitor(each.steps, {PODS: 1}, each.pods) for each in key)
+        members = self._counted[key]
+        near = concurrency.concurrent_with(frozenset(request.pod_group.steps))
+        here = members.concurrent_with(near).peak_load(PODS, concurrency)
+        there = members.peak_load(PODS, concurrency) if self.runs > 1 else NO_LOAD
+        if here.value is None or there.value is None:
+            return here if here.value is None else there
+        own = int(request.pod_group in key)
+        return here._replace(value=max(here.value - own, 0) + (self.runs - 1) * there.value)
+
+    def _openings(self, request: PoolRequest) -> domains.Openings | None:
+        """The nodes that affinity and spread leave open in every order; `None` where that is not certain."""
+        if request not in self._open:
+            pod, node_pools = request.pod, self.node_pools
+            found: domains.Openings | None = domains.Openings((request.pool.hosts,))
+            if pod.affinity.together:
+                neighbors = [domains.Neighbor(each.pod, partial(self._reach, each)) for each in self.requests]
+                found = domains.open_to_follower(node_pools, pod, (*neighbors, *self._waiting_pods()))
+            if pod.constraints and found is not None:
+                spread = domains.open_to_spread(node_pools, pod, lambda each: self._most_counted(each, pod))
+                found = found.meet(spread)
+            self._open[request] = found
+        return self._open[request]
+
+    def _large(self, request: PoolRequest) -> domains.Hosts:
+        """The nodes that take the pod when nothing else runs there than the pods that belong to them."""
+        if request not in self._enough:
+            pod, spaces = request.pod, self.node_pools.empty
+            hosts = hosts_not_closed(self.node_pools, pod)
+            self._enough[request] = frozenset(index for index in hosts if spaces[index].holds(pod.requests))
+        return self._enough[request]
+
+    def _reach(self, request: PoolRequest) -> domains.Hosts:
+        return request.pool.hosts & self._large(request)
+
+    def _ever(self, pod: UnboundPod) -> Sequence[int]:
+        return self.node_pools.pool(pod).ever
+
+    def _waiting_pods(self) -> Iterator[domains.Neighbor]:
+        for each in self.pending.all_pods:
+            yield domains.Neighbor(each.pod, partial(self._ever, each.pod), is_hidden=not each.pod.labels)
+
+    def _most_counted(self, constraint: SpreadConstraint, pod: UnboundPod) -> int | None:
+        """The most pods that a constraint may count and that are not there yet, the pod itself among them."""
+        term = domains.term_of(constraint, pod)
+        groups = {each.pod_group for each in self.requests if domains.may_mean(term, domains.Neighbor(each.pod))}
+        members = Competitors(Competitor(each.steps, {PODS: 1}, each.pods) for each in groups)
+        own = members.total(PODS, self.concurrency)
+        waiting = sum(domains.may_mean(term, each) for each in self._waiting_pods())
+        return None if own is None else own * self.runs + waiting
+
+    def _balanced_loads(self, request: PoolRequest, balance: SpreadBalance) -> dict[str, int]:
+        """The most of each resource in the domain with the fewest pods, with the pod: an even share of the pods that
+        the constraint counts, and all others."""
+        pod, term = request.pod, domains.term_of(balance.constraint, request.pod)
+        most = self._most_counted(balance.constraint, pod)
+        if most is None or term.selector is None or not term.selector.requirements:
+            return {}
+        share = (sum(balance.tallies.values()) + most - balance.own) // len(balance.tallies)
+        counted: list[Competitor] = []
+        others: list[Competitor] = []
+        for each in self._neighbors(request):
+            is_counted = term.matches(each.pod.namespace, each.pod.labels, {}) and term.is_certain_of(each.pod.labels)
+            (counted if is_counted else others).append(each.competitor)
+        largest, rest, found = Competitors(counted), Competitors(others), {}
+        for key, amount in {**pod.requests, PODS: 1}.items():
+            value, _ = self.worst_load(rest, key)
+            if value is not None:
+                found[key] = value + share * largest.largest_amounts((key,))[key] + amount
+        return found
 
     def _repels(self, pod: UnboundPod, other: UnboundPod) -> bool:
         labels = self.node_pools.node_list.namespaces.get(other.namespace, {})
@@ -181,18 +307,30 @@ class NodeVerdicts:
             term.may_match(other.namespace, other.labels, labels) for term in pod.affinity.apart
         )
 
-    def _kept_apart(self, request: PoolRequest) -> frozenset[PodGroup]:
-        """The pods that cannot be on a node with it."""
+    def _kept_apart(self, request: PoolRequest) -> Apart:
+        """The pods that cannot be on a node, or in a domain, with it."""
         pod = request.pod
         if not (pod.ports or pod.disks or pod.affinity.apart or self._repelling):
-            return frozenset()
+            return NOBODY
         if (key := (request.pool, request.pod_group)) not in self._apart:
-            self._apart[key] = frozenset(
-                each.pod_group
-                for each in self._neighbors(request)
-                if not can_share(pod, each.pod) or self._repels(pod, each.pod) or self._repels(each.pod, pod)
-            )
+            one_node, common = self.node_pools.one_node_keys, self.node_pools.common_keys
+            on_node: set[PodGroup] = set()
+            in_domain: dict[str, set[PodGroup]] = {}
+            near = set(self._neighbors(request))
+            for each in self.requests:
+                keys = domains.keys_apart(pod, each.pod, self.node_pools.node_list)
+                for shared in keys - one_node:
+                    if each.pool.templates or not self._values(each, shared).isdisjoint(self._values(request, shared)):
+                        in_domain.setdefault(shared, set()).add(each.pod_group)
+                by_node = keys & one_node and common.isdisjoint(keys - one_node)  # else its domain has the node
+                if each in near and (by_node or not can_share(pod, each.pod)):
+                    on_node.add(each.pod_group)
+            self._apart[key] = Apart(frozenset(on_node), in_domain)
         return self._apart[key]
+
+    def _values(self, request: PoolRequest, key: str) -> set[str | None]:
+        hosts = self.node_pools.node_list.hosts
+        return {hosts[index].node.labels.get(key) for index in request.pool.hosts} - {None}
 
     def safe_parallelism(self, verdicts: Sequence[NodeVerdict]) -> int | None:
         """The largest cap on live pods with which all of these always find room at once."""
@@ -293,8 +431,8 @@ class NodeVerdicts:
     def _unknown(self, request: PoolRequest) -> Iterator[str]:
         pod, node_list = request.pod, self.node_pools.node_list
         yield from node_list.unknown(pod)
-        if pod.affinity.together:
-            yield "its affinity to other pods"
+        if (pod.affinity.together or pod.constraints) and self._openings(request) is None:
+            yield "its affinity to other pods" if pod.affinity.together else "its topology spread constraints"
         yield from self._unknown_neighbors(pod)
         scheduler = request.pod_group.pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER
         if scheduler != DEFAULT_SCHEDULER:
@@ -302,10 +440,6 @@ class NodeVerdicts:
 
     def _unknown_neighbors(self, pod: UnboundPod) -> Iterator[str]:
         """What is not modeled of pods with which it cannot share a node."""
-        away = [other.pod for other in self._repelling if self._repels(other.pod, pod)]
-        for term in (term for each in (pod, *away) for term in each.affinity.apart):
-            if term.topology_key not in self.node_pools.one_node_keys:
-                yield f"that pods keep apart by {term.topology_key}"
         near = self.requests if pod.affinity.apart else self._repelling
         if any(self._may_repel(pod, each.pod) or self._may_repel(each.pod, pod) for each in near):
             yield "which pods keep apart by labels that a controller writes"
@@ -321,9 +455,18 @@ class NodeVerdicts:
         """Whether no node ever takes it for a reason other than room."""
         if request.pool.templates:
             return False  # what new nodes carry is not known
-        return is_kept_out_for_good(self.node_pools, request.pod) or gang_has_no_domain(
-            self.node_pools, request.pod, request.pod_group.pods
+        pod, pods = request.pod, request.pod_group.pods
+        if is_kept_out_for_good(self.node_pools, pod):
+            return True
+        # Pods with the same terms follow as well, and a launcher is there before; any other that they mean may lead.
+        others = (
+            each
+            for each in self.requests
+            if each.pod.affinity.together != pod.affinity.together and not each.pod_group.is_launcher
         )
+        near = (*(domains.Neighbor(each.pod, partial(self._ever, each.pod)) for each in others), *self._waiting_pods())
+        led = domains.led_hosts(self.node_pools.node_list, pod, near if pods > 1 else ())
+        return gang_has_no_domain(self.node_pools, pod, pods, tuple(led))
 
     def new_nodes(self, request: PoolRequest) -> tuple[Node, int] | None:
         """The node group that can hold more of these pods, and how many of its nodes the worst moment may need."""
