@@ -7,12 +7,12 @@ task in one is compared with its fellow in the other (`facts`). Only gpuflow's o
 differ, and kfp hands a task its number as an input, where gpuflow writes it into the command.
 
 Both run in turn, so that a busy machine hits them alike, each time in a process of its own, as people compile: a copy
-of one in which both have compiled twenty tasks before, so that neither pays for its imports, or for what the other left
-in memory. What counts is the processor time of that process. kfp's takes long enough to even out what other guests of a
-shared machine take from its caches; gpuflow's is over in half a second, so a turn runs it as often before kfp's as after
-it, and has the median. The median over the turns is shown, and the median of the ratios of each turn. kfp reads no file: what reading YAML takes, and what the checks of the document take, stands apart,
-and the second line compares kfp with the rest. The last sizes are gpuflow's alone, the best of three: time per task
-stays what it was.
+of one in which both have compiled twenty tasks before, so that neither pays for its imports, or for what the other
+left in memory. What counts is the processor time of that process. kfp's takes long enough to even out what other
+guests of a shared machine take from its caches; gpuflow's is over in half a second, so a turn runs it before kfp's and
+after it, and has the median. The median over the turns is shown, and the median of the ratios of each turn. kfp reads
+no file: what reading YAML takes, and what the checks of the document take, stands apart, and the second line compares
+kfp with the rest. The last sizes are gpuflow's alone, the best of three: time per task stays what it was.
 """
 
 import gc
@@ -39,7 +39,8 @@ from gpuflow.targets.target import Request, compile_with
 SIZES, FEW = (100, 1000), (2, 4)
 ALONE, FEW_ALONE = (5000, 10000), (8,)
 RUNS, BESIDE, AIM = 5, 3, 25
-"""Turns, how often a turn runs what is short on either side of kfp's, and how many times faster than kfp at 1,000 tasks, by processor time."""
+"""Turns, how often a turn runs what is short on either side of kfp's, and how many times faster than kfp at 1,000
+tasks, by processor time."""
 HEAD = """apiVersion: gpuflow/v1
 kind: Pipeline
 name: chain
