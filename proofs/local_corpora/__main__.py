@@ -20,10 +20,7 @@ from .playing import GOOD, play
 
 LEAST = 0.8
 CORPORA = ("argo-workflows", "kubeflow-pipelines", "kueue")
-GANGS = ("gang.yaml", "multi-node/coordinator.yaml", "multi-node/mpi.yaml", "multi-node/pretrain.yaml")
 KNOWN: dict[str, str] = {
-    "gang": "GF923",
-    **{f"docs/examples/{name}": "GF923" for name in GANGS},
     "outputs_from": "GF923",  # xcom is a place of Airflow's pods
     "inputs.size": "a failed: s3:// needs s3fs",  # its data comes from a bucket outside
     "when": "nothing of it ran",  # its one step is skipped, as it says

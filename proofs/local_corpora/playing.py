@@ -20,6 +20,8 @@ from .cases import Case
 from .standing import questions_of, variables_of, with_stand_ins
 
 GOOD = "succeeded"
+JOBS = 8
+"""As many programs at once as the largest gang of our own has ranks, and some more."""
 
 
 def attempt(case: Case) -> str:
@@ -46,7 +48,7 @@ def _run(pipeline: Pipeline, case: Case, folder: Path) -> str:
     elif case.site:
         (folder / "site.yaml").write_text(case.site)
         site = Site.load(str(folder / "site.yaml"))
-    result = run(pipeline, site=site, pretend_gpus=True, allow_lossy=True, approve=questions_of(pipeline), jobs=2)
+    result = run(pipeline, site=site, pretend_gpus=True, allow_lossy=True, approve=questions_of(pipeline), jobs=JOBS)
     if result.state == GOOD:
         begun = [step for step in result.steps if step.attempts]
         return GOOD if begun else "nothing of it ran: every step was skipped"

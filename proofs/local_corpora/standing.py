@@ -103,3 +103,7 @@ def _replace_program(name: str, step: Tree, repeated: set[str]) -> None:
             words.append(form["path"])
         outputs.append(entry)
     step["command"] = [sys.executable, "-I", "-S", str(PROGRAM), json.dumps(outputs), *words]
+    gang = step.get("gang")
+    leader = gang.get("leader") if isinstance(gang, dict) else None
+    if isinstance(leader, dict) and "command" in leader:
+        leader["command"] = step["command"]

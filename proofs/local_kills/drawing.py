@@ -73,13 +73,12 @@ class Drawing:
             found["f"] = chance.choice(("file", "directory"))
         return found
 
-    def program(self, name: str, outputs: dict[str, str], *words: Any) -> Step:
+    def program(self, name: str, outputs: dict[str, str], *words: Any, **more: Any) -> Step:
         """A step with a program, its budgets and its faults."""
         chance = self.chance
         fails = chance.choices(("", "once", "always"), (20, 5, 0.6))[0]
-        step = self.command(
-            name, outputs, *words, save=chance.choice((0, 0, 4, 7)), **({"fails": fails} if fails else {})
-        )
+        given = {"save": chance.choice((0, 0, 4, 7)), **({"fails": fails} if fails else {}), **more}
+        step = self.command(name, outputs, *words, **given)
         failures = chance.randint(1 if fails == "once" else 0, 2)
         if failures or chance.random() < 0.7:
             step["retry"] = {"failures": failures, "interruptions": chance.choice((0, 1, 3, 30)), "backoff": "0s"}
@@ -179,6 +178,11 @@ class Drawing:
                 self.lists.append(f"{name}.{output}")
         self.steps[name] = step
 
+    def gang(self, name: str) -> None:
+        """Two or three ranks, each its own program; the outputs are those of rank 0."""
+        step = self.program(name, self.outputs(), save=0, on_term=self.chance.choice(("die", "ignore")), gang=True)
+        self.add(name, {**step, "gang": self.chance.randint(2, 3), "cpu": "10m"})
+
     def approval(self, name: str) -> None:
         self.approve.append(name)
         self.steps[name] = {"approval": "go on?", "needs": list(self.steps)[-1:]} if self.steps else {"approval": "go?"}
@@ -217,12 +221,12 @@ class Drawing:
         return found
 
 
-# Gangs do not run on one machine yet (GF923). When they do: a method `gang` here, whose program is told its rank.
 KINDS = {
     "plain": 5.0,
     "list_maker": 3.0,
     "fan_out": 4.0,
     "sub_pipeline": 2.0,
+    "gang": 1.5,
     "approval": 0.5,
     "slow": 0.25,
 }

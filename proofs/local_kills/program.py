@@ -48,8 +48,12 @@ def tell(file: str, *words: object) -> None:
 
 
 def key() -> str:
-    """The key of this step or copy in its run."""
-    return "/".join(os.environ["GPUFLOW_LOCAL"].rpartition("/")[0].partition("/runs/")[2].split("/")[1:])
+    """The key of this step or copy in its run; of a rank above 0 with its number."""
+    words = os.environ["GPUFLOW_LOCAL"].partition("/runs/")[2].split("/")[1:]
+    rank = os.environ.get("GPUFLOW_RANK")
+    if rank is None:
+        return "/".join(words[:-1])
+    return "/".join(words[:-2]) + (f"#{rank}" if rank != "0" else "")
 
 
 def take_lock(name: str) -> int:
@@ -140,7 +144,7 @@ def main(name: str, spec_text: str, *words: str) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     elif spec["on_term"] != "die":
         signal.signal(signal.SIGTERM, lambda *_: setattr(work, "is_told", True))
-    lock = take_lock(f"{name}-{identity}")
+    lock = take_lock(f"{name}-{identity}-{os.environ.get('GPUFLOW_RANK', '')}")
     tell("journal", "begin", key(), os.environ.get("GPUFLOW_ATTEMPT"), os.getpid())
     helper = None
     if spec["helper"]:  # a process in a session of its own, which must not outlive the attempt
