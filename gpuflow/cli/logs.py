@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuflow.cli.terminal import paint, print_text
+from gpuflow.cli.terminal import paint, print_text, put
 from gpuflow.core.errors import Where, did_you_mean, fail
 from gpuflow.core.printable import lines
 from gpuflow.local.record import FOLDER, NOT_RUN, SKIPPED, SUCCEEDED, RunFolder, find, runs_in
@@ -103,11 +103,11 @@ def _show(log: Path, title: str, shown: dict[Path, _Shown], *, is_last: bool) ->
     with open(log, "rb") as file:
         file.seek(state.at)
         for data in iter(lambda: file.readline(MOST), b""):
-            sys.stdout.write(lines(state.decoder.decode(data)))
+            put(lines(state.decoder.decode(data)))
         state.at = file.tell()
-    sys.stdout.write(lines(state.decoder.decode(b"", final=is_last)))
+    put(lines(state.decoder.decode(b"", final=is_last)))
     if title and not data.endswith(b"\n"):
-        sys.stdout.write("\n")
+        put("\n")
     sys.stdout.flush()
 
 

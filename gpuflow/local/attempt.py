@@ -9,6 +9,7 @@ there, and `next_step` counts the rest.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -319,7 +320,11 @@ class End:
     """A word of the supervisor's table."""
     outputs: Mapping[str, str] = field(default_factory=dict)
     rank: int | None = None
-    """Of a gang: the rank whose end this is."""
+    """Of a gang: the rank that its supervisor names as the cause; of the one end of all, the rank whose end it is."""
+
+
+_CAUSE = re.compile(r"rank (\d+)\b")
+"""How the last words of a gang's supervisor begin, where it knows which rank went first."""
 
 
 def end_of(planned: PlannedStep, program: Program, code: int) -> End:
@@ -343,7 +348,8 @@ def end_in(planned: PlannedStep, folder: Path, outputs: Path, code: int) -> End:
     if not because:
         because = words.strip().partition("\n")[0].removeprefix("gpuflow-run: ") or f"exit code {code}"
     stopped = code == outcomes.EXIT_INTERRUPTED or outcome == outcomes.INTERRUPTED
-    return End(INTERRUPTED if stopped else FAILED, code, because, outcome)
+    cause = _CAUSE.match(because) if planned.step.gang is not None else None
+    return End(INTERRUPTED if stopped else FAILED, code, because, outcome, rank=int(cause[1]) if cause else None)
 
 
 def last_words(folder: Path) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import re
 import shutil
 import socket
 import time
@@ -40,7 +39,6 @@ PATIENCE = 5.0
 """Seconds after the first rank has gone in which the others end by themselves: their supervisors have agreed."""
 TIMEOUT = "--gang-timeout=2m"
 """How long ranks wait for each other at their start, which is the same moment for all."""
-_CAUSE = re.compile(r"rank (\d+)\b")
 
 
 def ranks_of(step: Step) -> tuple[Step, ...]:
@@ -264,7 +262,7 @@ def agree(planned: PlannedStep, ends: Mapping[int, End], told: set[int]) -> End:
 
     def strength(rank: int) -> tuple[int, bool, int]:
         end, last = bad[rank], len(_WORST_FIRST) + 2
-        silent = not end.because.startswith("rank ")  # killed: the others only tell that it was lost
+        silent = end.rank is None  # killed: the others only tell that it was lost
         if end.code == outcomes.EXIT_FINAL:
             return 0, silent, rank
         if end.state == INTERRUPTED:
@@ -280,7 +278,5 @@ def agree(planned: PlannedStep, ends: Mapping[int, End], told: set[int]) -> End:
 
     rank = min(own or bad, key=strength)
     end = bad[rank]
-    cause = _CAUSE.match(end.because)
-    because = end.because if cause else f"rank {rank}: {end.because}"
-    whose = int(cause[1]) if cause and int(cause[1]) in ends else rank
-    return replace(end, because=because, rank=whose, outputs={})
+    because = f"rank {rank}: {end.because}" if end.rank is None else end.because
+    return replace(end, because=because, rank=end.rank if end.rank in ends else rank, outputs={})

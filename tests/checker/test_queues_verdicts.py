@@ -326,6 +326,7 @@ def test_a_topology_that_no_cluster_stores_is_an_error_at_its_place(labels: tupl
 
 
 def test_a_kind_that_nothing_here_judges_makes_it_unknown() -> None:
-    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "q"}, "spec": {}}
-    report = checked(copies(1), *queues({"f": quota(8)}), queue)
+    name = {"name": "q", "namespace": "ns"}
+    group = {"apiVersion": "scheduling.k8s.io/v1alpha1", "kind": "PodGroup", "metadata": name, "spec": {}}
+    report = checked(copies(1), *queues({"f": quota(8)}), group)
     assert (report.verdict, codes(report)) == ("unknown", ["GF531"])

@@ -84,8 +84,6 @@ def test_the_fields_that_are_known_are_those_of_kueues_own_definitions() -> None
 
 
 FOREIGN = {
-    "Volcano's queue": ("scheduling.volcano.sh/v1beta1", "Queue"),
-    "a pod group of Volcano": ("scheduling.volcano.sh/v1beta1", "PodGroup"),
     "a pod group of the scheduler": ("scheduling.k8s.io/v1alpha1", "PodGroup"),
     "a workload of the scheduler": ("scheduling.k8s.io/v1alpha1", "Workload"),
     "a hierarchical quota": ("hnc.x-k8s.io/v1alpha2", "HierarchicalResourceQuota"),

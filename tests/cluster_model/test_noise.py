@@ -51,10 +51,10 @@ def test_a_webhook_counts_when_it_is_asked_about_pods_with_these_labels(
 
 
 POLICY = HOOK % ("policies", "{}")
-VOLCANO = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: policies}\n"
+GROUP = "apiVersion: scheduling.k8s.io/v1alpha1\nkind: PodGroup\nmetadata: {name: policies}\n"
 
 
-@pytest.mark.parametrize("unmodeled", [POLICY, VOLCANO])
+@pytest.mark.parametrize("unmodeled", [POLICY, GROUP])
 def test_the_way_out_that_is_named_for_an_unmodeled_object_works(unmodeled: str, check: Check, tmp_path: Path) -> None:
     before = check(written(tmp_path, QUOTA, NAMESPACE, unmodeled))
     assert before.data["verdict"] == "unknown"
