@@ -104,7 +104,7 @@ def call(*words: str) -> tuple[int, dict[str, Any], str]:
 
 def wait_for(holds: Callable[[], Any], what: str) -> None:
     """Wait until something is so; a test that waits for ever says what for."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 90
     while not holds():
         assert time.monotonic() < until, f"waited for {what}"
         time.sleep(0.01)
