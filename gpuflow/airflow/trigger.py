@@ -134,6 +134,8 @@ KEPT_ARGUMENTS = (
     "startup_timeout", "poll_interval", "logging_interval", "ledger", "last_log", "other_logs", "task_names",
 )  # fmt: skip
 """Of a trigger, those that are attributes by the same names; the others are the connection's."""
+LONGEST_PROGRESS = 300
+"""Characters of the supervisor's line about its program's progress that are shown: any program can print one."""
 LOST_AFTER = 300
 """Seconds past its grace period after which a pod that should be gone counts as lost with its node."""
 
@@ -184,7 +186,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         self.task_names = task_names
         self._connection = connection
         self._notes = TaskNotes(task_names, self.log)
-        self._said = ""
+        self._said = self._shown = self._progress = ""
         self._stuck_since: float | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -356,6 +358,8 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                 words = line
             if is_new and line:
                 self.log.info("[%s] %s", container, words)
+                if container == self.container and words.startswith("gpuflow-run: progress "):
+                    self._progress = words[len("gpuflow-run: ") :][:LONGEST_PROGRESS]
         return last
 
     def _transient_message(self, answer: ApiException) -> str:
@@ -369,7 +373,14 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         if sentence != self._said:
             self._said = sentence
             self.log.info("%s %s: %s", self.what, self.pod_name, sentence)
-            await self._notes.show(sentence)
+        await self._show()
+
+    async def _show(self) -> None:
+        """The last sentence and the program's progress, on the task's page."""
+        shown = f"{self._said}; {self._progress}" if self._progress else self._said
+        if shown != self._shown:
+            self._shown = shown
+            await self._notes.show(shown)
 
     @asynccontextmanager
     async def _api(self) -> AsyncIterator[tuple[Any, Any]]:

@@ -10,6 +10,7 @@ from gpuflow.core.printable import line
 from gpuflow.local.attempt import End, last_lines
 from gpuflow.local.record import FAILED, INTERRUPTED, NOT_RUN, SKIPPED, SUCCEEDED
 from gpuflow.local.walk import Node, item_text
+from gpuflow.runtime.base.progress import Progress
 from gpuflow.runtime.base.units import format_seconds
 from gpuflow.spec.params import text_of
 
@@ -41,6 +42,8 @@ class Console:
             self.say(f"{key} waits for {facts['gpus']} GPU{'s' if facts['gpus'] > 1 else ''}")
         elif event == "remark":
             self.say(f"{key}: {facts['text']}", "dim")
+        elif event == "progress":
+            self.say(f"{key}: {facts['progress']}", "dim")
         elif event == "ended":
             self._tell_end(key, facts)
         elif event == "settled":
@@ -52,7 +55,7 @@ class Console:
         if end.state == SUCCEEDED:
             self.say(f"{key} succeeded in {took}{outputs_text(end.outputs)}", _STYLES[SUCCEEDED])
             return
-        self.say(f"{key} {end.state} after {took}: {end.because}", _STYLES[end.state])
+        self.say(f"{key} {end.state}{_reached(facts['progress'])} after {took}: {end.because}", _STYLES[end.state])
         if end.state == FAILED:
             for each in last_lines(facts["log"]):
                 self._write(f"         | {line(each)}")
@@ -79,12 +82,18 @@ class Console:
             state = node.state if node.state in _MARKS else begun
             mark = _MARKS.get(state, ".")
             text = f"{'  ' * node.key.count('.')}{mark} {node.key}  {state}"
+            text += _reached(node.progress) if state in (INTERRUPTED, FAILED) else ""
             if node.planned.step.for_each and node.results:
                 good = sum(1 for each, _ in node.results.values() if each == SUCCEEDED)
                 text += f", {good} of {node.total}"
             text += f": {node.because}" if node.because and node.state != SUCCEEDED else ""
             text += outputs_text(node.outputs) if node.state == SUCCEEDED else ""
             self._write("  " + self._style(line(text), _STYLES.get(state, "dim")))
+
+
+def _reached(progress: Progress | None) -> str:
+    """` at 120 of 1000`."""
+    return "" if progress is None else f" at {progress.step} of {progress.total}"
 
 
 def outputs_text(outputs: Mapping[str, str]) -> str:

@@ -28,6 +28,7 @@ from gpuflow.local.record import INTERRUPTED, SUCCEEDED
 from gpuflow.plan import PlannedStep
 from gpuflow.pod.gang import gang_environment
 from gpuflow.runtime.base import outcomes
+from gpuflow.runtime.base.progress import Progress
 from gpuflow.runtime.gangs.ranks.protocol import LEADER, NAME, RANK, SECRET, TIMES, new_secret
 from gpuflow.spec.step import Step, leader_step
 
@@ -179,6 +180,10 @@ class GangRun:
 
     def seconds(self) -> float:
         return self.ranks[0].seconds()
+
+    def progress(self) -> Progress | None:
+        """How far rank 0 is: it speaks for all."""
+        return self.ranks[0].progress()
 
     def log(self, end: End) -> Path:
         """The log of the rank whose end this is."""

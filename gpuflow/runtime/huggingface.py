@@ -13,9 +13,12 @@ from typing import Any
 
 from transformers import TrainerCallback  # type: ignore[import-not-found,unused-ignore]  # an extra
 
-from gpuflow.runtime import elastic
+from gpuflow.runtime import elastic, progress
 from gpuflow.runtime.checkpoints import training
 from gpuflow.runtime.checkpoints.training import Checkpointing
+
+_TOLD = ("loss", "eval_loss", "epoch")
+"""Of what the Trainer logs, what is told with the progress."""
 
 
 class GpuflowCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # its base is of that extra
@@ -41,6 +44,9 @@ class GpuflowCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # i
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> Any:
         """Asked after each optimizer step; the ranks agree, because saving is something they do together."""
+        if state.max_steps > 0 and elastic.writes():
+            told = state.log_history[-1] if state.log_history else {}
+            progress(state.global_step, state.max_steps, **{name: told[name] for name in _TOLD if name in told})
         due, stop = elastic.agree(self.ckpt)
         if due:
             control.should_save = True

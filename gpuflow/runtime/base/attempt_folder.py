@@ -12,6 +12,7 @@ that no program ever obeys the notice of another attempt.
 | `heartbeat` | both | when there was a sign of life last, as `time.monotonic()` |
 | `listeners/<pid>` | program | this process hears SIGTERM by itself; when the process began |
 | `stopped` | program | it is leaving early because it was told to, whatever its exit code then says |
+| `progress` | program | how far it is (`$GPUFLOW_PROGRESS`) |
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ class AttemptFolder:
         self.heartbeat = os.path.join(path, "heartbeat")
         self.listeners = os.path.join(path, "listeners")
         self.stopped = os.path.join(path, "stopped")
+        self.progress = os.path.join(path, "progress")
 
     def prepare(self) -> None:
         self._shared.make(self.listeners)
@@ -156,6 +158,10 @@ class AttemptFolder:
 
     def has_stopped(self) -> bool:
         return self._shared.has(self.stopped)
+
+    def open_progress(self) -> int:
+        """A handle on what the program says of its progress; OSError where that is no file."""
+        return self._shared.open(self.progress)
 
     def _number(self, path: str) -> float | None:
         try:
