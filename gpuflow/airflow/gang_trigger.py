@@ -228,7 +228,6 @@ class GpuGangTrigger(GpuPodTrigger):
     async def _report_all(self, heard: list[str]) -> None:
         while heard:
             await self._report(heard.pop(0))
-        await self._show()
 
     async def _note(self, verdict: Verdict) -> None:
         try:

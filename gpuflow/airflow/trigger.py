@@ -134,8 +134,6 @@ KEPT_ARGUMENTS = (
     "startup_timeout", "poll_interval", "logging_interval", "ledger", "last_log", "other_logs", "task_names",
 )  # fmt: skip
 """Of a trigger, those that are attributes by the same names; the others are the connection's."""
-LONGEST_PROGRESS = 300
-"""Characters of the supervisor's line about its program's progress that are shown: any program can print one."""
 LOST_AFTER = 300
 """Seconds past its grace period after which a pod that should be gone counts as lost with its node."""
 
@@ -186,7 +184,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         self.task_names = task_names
         self._connection = connection
         self._notes = TaskNotes(task_names, self.log)
-        self._said = self._shown = self._progress = ""
+        self._said = ""
         self._stuck_since: float | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -348,7 +346,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             whose = f"pod {pod}" if container == self.container else f"container {container} of pod {pod}"
             self.log.warning("logs of %s could not be read: %s", whose, _error_line(trouble))
             return before
-        last, is_new = before, False
+        last, is_new, progress = before, False, ""
         for line in text.split("\n"):  # a progress bar's carriage returns end no line
             stamp, _, words = line.partition(" ")
             if STAMP.match(stamp):
@@ -358,8 +356,9 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                 words = line
             if is_new and line:
                 self.log.info("[%s] %s", container, words)
-                if container == self.container and words.startswith("gpuflow-run: progress "):
-                    self._progress = words[len("gpuflow-run: ") :][:LONGEST_PROGRESS]
+                progress = words if words.startswith("gpuflow-run: progress ") else progress
+        if progress:  # shown with the last sentence, until there is another one
+            await self._notes.show(f"{self._said}; {progress[len('gpuflow-run: ') :][:LONGEST_NOTE]}")
         return last
 
     def _transient_message(self, answer: ApiException) -> str:
@@ -373,14 +372,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         if sentence != self._said:
             self._said = sentence
             self.log.info("%s %s: %s", self.what, self.pod_name, sentence)
-        await self._show()
-
-    async def _show(self) -> None:
-        """The last sentence and the program's progress, on the task's page."""
-        shown = f"{self._said}; {self._progress}" if self._progress else self._said
-        if shown != self._shown:
-            self._shown = shown
-            await self._notes.show(shown)
+            await self._notes.show(sentence)
 
     @asynccontextmanager
     async def _api(self) -> AsyncIterator[tuple[Any, Any]]:

@@ -32,7 +32,6 @@ from gpuflow.pod.supervision import DEFAULT_GRACE, Engine, longest_wait, supervi
 from gpuflow.pod.volumes import Volumes
 from gpuflow.runtime.base import container, outcomes, progress, termination_message
 from gpuflow.runtime.base.attempt_folder import process_began
-from gpuflow.runtime.base.progress import Progress
 from gpuflow.site import Site
 from gpuflow.spec.policies import Retry
 from gpuflow.spec.text import ItemRef, ParamRef, Ref
@@ -277,7 +276,7 @@ class Running:
     def seconds(self) -> float:
         return time.monotonic() - self.began
 
-    def progress(self) -> Progress | None:
+    def reached(self) -> progress.Progress | None:
         """How far its program is, as far as that has said so."""
         return progress.read(str(self.program.folder / "progress"))
 

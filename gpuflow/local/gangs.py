@@ -27,8 +27,7 @@ from gpuflow.local.machine import Share, Wanted, wanted_of
 from gpuflow.local.record import INTERRUPTED, SUCCEEDED
 from gpuflow.plan import PlannedStep
 from gpuflow.pod.gang import gang_environment
-from gpuflow.runtime.base import outcomes
-from gpuflow.runtime.base.progress import Progress
+from gpuflow.runtime.base import outcomes, progress
 from gpuflow.runtime.gangs.ranks.protocol import LEADER, NAME, RANK, SECRET, TIMES, new_secret
 from gpuflow.spec.step import Step, leader_step
 
@@ -181,9 +180,9 @@ class GangRun:
     def seconds(self) -> float:
         return self.ranks[0].seconds()
 
-    def progress(self) -> Progress | None:
+    def reached(self) -> progress.Progress | None:
         """How far rank 0 is: it speaks for all."""
-        return self.ranks[0].progress()
+        return self.ranks[0].reached()
 
     def log(self, end: End) -> Path:
         """The log of the rank whose end this is."""

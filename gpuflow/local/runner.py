@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -368,9 +368,11 @@ def _step_result(walk: Walk, node: Node, count: int) -> StepResult:
         name: typed_value(text, kinds.get(name, "string"), f'the output "{name}"')
         for name, text in (node.outputs if node.state == SUCCEEDED else {}).items()
     }
-    reached = node.progress
-    told = reached and {"step": reached.step, "total": reached.total, "metrics": reached.metrics}
-    return StepResult(node.key, state, count, outputs, node.because if state != SUCCEEDED else "", told)
+    result = StepResult(node.key, state, count, outputs, node.because if state != SUCCEEDED else "")
+    if (found := node.reached) is None:
+        return result
+    metrics = dict(word.split("=", 1) for word in found.words.split() if "=" in word)
+    return replace(result, progress={"step": found.step, "total": found.total, "metrics": metrics})
 
 
 def with_values(pipeline: Pipeline, given: Mapping[str, Any]) -> Pipeline:

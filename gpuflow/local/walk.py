@@ -25,7 +25,6 @@ from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod.later_attempts import memory_by_attempt
 from gpuflow.runtime.base import progress
 from gpuflow.runtime.base.outcomes import OUT_OF_MEMORY
-from gpuflow.runtime.base.progress import Progress
 from gpuflow.spec import expression
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
@@ -98,7 +97,7 @@ class Node:
     inside: list[Branch] = field(default_factory=list)
     """Of a step that is a pipeline: those that its copies are, as far as they have begun."""
     has_told_waiting: bool = False
-    progress: Progress | None = None
+    reached: progress.Progress | None = None
     """How far its last attempt came, of a step with one copy."""
 
     @property
@@ -428,20 +427,18 @@ class Walk:
         for branch in node.branch.around:
             branch.running += 1
         copy.running.watch(self.events, node.planned, lambda end: self._take_end(copy, end))
-        self._follow_progress(copy, copy.running, None)
+        self._show_progress(copy, copy.running)
         return True
 
-    def _follow_progress(self, copy: Copy, running: Running | gangs.GangRun, known: Progress | None) -> None:
+    def _show_progress(
+        self, copy: Copy, running: Running | gangs.GangRun, known: progress.Progress | None = None
+    ) -> None:
         """Tell now and then how far a program is, while it runs. `known`: what was told last."""
-
-        def look() -> None:
-            if copy.running is running:
-                found = running.progress()
-                if found is not None and found != known:
-                    self.tell(copy.key, "progress", {"progress": found})
-                self._follow_progress(copy, running, found)
-
-        self.events.at(time.monotonic() + progress.pause(running.seconds()), look)
+        if copy.running is running:
+            if (found := running.reached()) not in (None, known):
+                self.tell(copy.key, "progress", {"progress": found})
+            due = time.monotonic() + progress.pause(running.seconds())
+            self.events.at(due, lambda: self._show_progress(copy, running, found))
 
     def _give_back(self, shares: tuple[Share, ...]) -> None:
         for share in shares:
@@ -494,8 +491,8 @@ class Walk:
         assert running is not None
         self._give_back(copy.shares)
         copy.running, copy.shares = None, ()
-        reached = running.progress()
-        node.progress = None if node.planned.step.for_each else reached
+        reached = running.reached()
+        node.reached = None if node.planned.step.for_each else reached
         self._copies.discard(copy)
         for branch in node.branch.around:
             branch.running -= 1
@@ -516,7 +513,7 @@ class Walk:
         again = end.state != SUCCEEDED and not cancelled and attempts.is_tried_again(node.planned, end, copy.spent)
         wait = attempts.wait_before(node.planned, end, copy.spent) if again else 0.0
         is_final = not again and not (self.is_stopping and end.state == INTERRUPTED)
-        facts = {"end": end, "seconds": seconds, "log": running.log(end), "progress": reached}
+        facts = {"end": end, "seconds": seconds, "log": running.log(end), "reached": reached}
         self.tell(copy.key, "ended", {**facts, "again": again and not self.is_stopping, "wait": wait})
         if end.state == SUCCEEDED:
             self._over(copy, SUCCEEDED, end.outputs)

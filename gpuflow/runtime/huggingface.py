@@ -17,9 +17,6 @@ from gpuflow.runtime import elastic, progress
 from gpuflow.runtime.checkpoints import training
 from gpuflow.runtime.checkpoints.training import Checkpointing
 
-_TOLD = ("loss", "eval_loss", "epoch")
-"""Of what the Trainer logs, what is told with the progress."""
-
 
 class GpuflowCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # its base is of that extra
     """The Trainer writes `checkpoint-<step>` in place, so a marker says when one is finished. Checkpoints beyond
@@ -44,9 +41,9 @@ class GpuflowCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # i
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> Any:
         """Asked after each optimizer step; the ranks agree, because saving is something they do together."""
-        if state.max_steps > 0 and elastic.writes():
-            told = state.log_history[-1] if state.log_history else {}
-            progress(state.global_step, state.max_steps, **{name: told[name] for name in _TOLD if name in told})
+        if elastic.writes() and state.max_steps > 0:
+            logged = state.log_history[-1] if state.log_history else {}
+            progress(state.global_step, state.max_steps, **{"loss": logged["loss"]} if "loss" in logged else {})
         due, stop = elastic.agree(self.ckpt)
         if due:
             control.should_save = True

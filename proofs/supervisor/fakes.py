@@ -139,9 +139,6 @@ class FakeProgressWatch:
     def __init__(self, *_: Any) -> None:
         pass
 
-    def begin(self) -> None:
-        return
-
     def end(self) -> None:
         return
 

@@ -159,10 +159,6 @@ class AttemptFolder:
     def has_stopped(self) -> bool:
         return self._shared.has(self.stopped)
 
-    def open_progress(self) -> int:
-        """A handle on what the program says of its progress; OSError where that is no file."""
-        return self._shared.open(self.progress)
-
     def _number(self, path: str) -> float | None:
         try:
             return float(self._shared.read(path, 64).decode("ascii"))

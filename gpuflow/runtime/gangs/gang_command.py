@@ -31,7 +31,7 @@ import time
 
 from gpuflow.runtime.artifacts import outputs
 from gpuflow.runtime.artifacts.outputs import BadOutput
-from gpuflow.runtime.base import options, progress, signals, termination_message, units
+from gpuflow.runtime.base import options, signals, termination_message, units
 from gpuflow.runtime.base.options import BadOption, Option
 from gpuflow.runtime.base.outcomes import (
     EXIT_INTERRUPTED,
@@ -129,7 +129,6 @@ class Launcher:
     def __init__(self, options: Options, manifest: dict[str, Any], api: ApiServer, environ: Mapping[str, str]) -> None:
         self.options, self.api = options, api
         self.namespace = manifest["metadata"].setdefault("namespace", api.namespace)
-        self._progress_file = environ.get(progress.ARGO)
         self._own_pod = environ.get("GPUFLOW_POD_NAME") or environ.get("HOSTNAME")
         self._own_uid: str | None = None
         self._own_ip: str | None = None
@@ -272,8 +271,7 @@ class Launcher:
         watch = Watch(self.gang.shape, path, self.namespace)
         kind = self.gang.kind
         selector = f"{kind.pods}={name},{kind.role}={self.gang.shape.first},{kind.rank}=0"
-        file = self._progress_file
-        logs = PodLogs(self.api, self.namespace, selector, named=False, heard=lambda line: progress.relay(line, file))
+        logs = PodLogs(self.api, self.namespace, selector, named=False)
         verdict = self._follow_to_end(watch, logs, jobset)
         logs.finish(5.0)
         self.alive = None

@@ -247,16 +247,9 @@ _STARTED_PHASES = ("Running", "Succeeded", "Failed")
 class PodLogs:
     """Follows each pod once it runs, every one on a thread of its own."""
 
-    def __init__(
-        self,
-        api: ApiServer,
-        namespace: str,
-        selector: str,
-        named: bool = True,
-        heard: Callable[[str], object] = lambda line: None,
-    ) -> None:
-        """`named`: each line after the name of its pod. `heard` gets each line too."""
-        self._named, self._heard = named, heard
+    def __init__(self, api: ApiServer, namespace: str, selector: str, named: bool = True) -> None:
+        """`named`: each line after the name of its pod."""
+        self._named = named
         self._api, self._pods, self._selector = api, path_of("v1", namespace, "pods"), selector
         self._followed: dict[str, threading.Thread] = {}
         self._silent: str | None = None
@@ -308,7 +301,6 @@ class PodLogs:
                         if last is None or moment > last:
                             last = moment
                             self._say(pod if self._named else "", text)
-                            self._heard(text)
                 return
             except ApiRefusal as refusal:
                 self._say("gpuflow-run", f"log of {pod}: {refusal}")

@@ -166,10 +166,8 @@ class CommandRun:
         watch = MemoryWatch(self.ledger)
         if not isinstance(self.ledger.store, Memory) and container.working_set() is not None:
             watch.begin()
-        showing = ProgressWatch(self.folder, self.options.progress_file, self.environ)
         try:
             child = self._start(environ)
-            showing.begin()
         except OSError as refusal:
             from gpuflow.runtime.supervise import diagnosis
 
@@ -177,6 +175,7 @@ class CommandRun:
             return diagnosis.cannot_start(options.command[0], refusal)
         if options.timeout is not None:
             self._ends_at = time.monotonic() + options.timeout
+        showing = ProgressWatch(self.folder, options.progress_file or self.environ.get("ARGO_PROGRESS_FILE"))
         try:
             return self._follow(child, kills)
         except BaseException:
