@@ -55,9 +55,10 @@ def pack(found: Progress) -> bytes:
 
 def read(path: str) -> Progress | None:
     """What was packed there; None where that is nothing, or cannot be read."""
-    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError, OverflowError):
+    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
         step, total, words, left = json.loads(files.read(path, TAIL).partition(b"\n")[0])
-        return (found := parse(f"{step}/{total} {words}")) and found._replace(left=left and int(left))
+        found = parse(f"{step}/{total} {words}")
+        return found and found._replace(left=left if isinstance(left, int) and 0 <= left < 1 << 53 else None)
     return None
 
 
