@@ -5,6 +5,7 @@ Tests gpuflow/runtime/base/progress.py and gpuflow/runtime/supervise/progress_wa
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -113,8 +114,8 @@ def test_lines_of_the_log_are_ten_seconds_apart_at_first_and_five_minutes_in_the
     assert shown.at(21) == ["progress 200 of 1000, about 80 s left"]
     assert shown.at(40) == []
     times = [at for at in range(50, 40_000, 10) if shown.at(at, f"{at}/50000\n")]
-    assert times[0] == 50 and min(later - each for each, later in zip(times, times[1:], strict=False)) >= 10
-    assert {later - each for each, later in zip(times[-5:], times[-4:], strict=False)} == {300}
+    assert times[0] == 50 and min(later - each for each, later in itertools.pairwise(times)) >= 10
+    assert {later - each for each, later in itertools.pairwise(times[-5:])} == {300}
     assert len(times) < 250
 
 
