@@ -276,7 +276,7 @@ class Running:
     def seconds(self) -> float:
         return time.monotonic() - self.began
 
-    def reached(self) -> progress.Progress | None:
+    def last_progress(self) -> progress.Progress | None:
         """How far its program is, as far as that has said so."""
         return progress.read(str(self.program.folder / "progress"))
 

@@ -40,10 +40,8 @@ class Console:
             self.say(f"{key} started{again}{f': {item}' if item else ''}")
         elif event == "waits":
             self.say(f"{key} waits for {facts['gpus']} GPU{'s' if facts['gpus'] > 1 else ''}")
-        elif event == "remark":
+        elif event in ("remark", "progress"):
             self.say(f"{key}: {facts['text']}", "dim")
-        elif event == "progress":
-            self.say(f"{key}: {facts['progress']}", "dim")
         elif event == "ended":
             self._tell_end(key, facts)
         elif event == "settled":
@@ -55,7 +53,7 @@ class Console:
         if end.state == SUCCEEDED:
             self.say(f"{key} succeeded in {took}{outputs_text(end.outputs)}", _STYLES[SUCCEEDED])
             return
-        self.say(f"{key} {end.state}{_reached(facts['reached'])} after {took}: {end.because}", _STYLES[end.state])
+        self.say(f"{key} {end.state}{_at_step(facts['progress'])} after {took}: {end.because}", _STYLES[end.state])
         if end.state == FAILED:
             for each in last_lines(facts["log"]):
                 self._write(f"         | {line(each)}")
@@ -82,7 +80,7 @@ class Console:
             state = node.state if node.state in _MARKS else begun
             mark = _MARKS.get(state, ".")
             text = f"{'  ' * node.key.count('.')}{mark} {node.key}  {state}"
-            text += _reached(node.reached) if state in (INTERRUPTED, FAILED) else ""
+            text += _at_step(node.last_progress) if state in (INTERRUPTED, FAILED) else ""
             if node.planned.step.for_each and node.results:
                 good = sum(1 for each, _ in node.results.values() if each == SUCCEEDED)
                 text += f", {good} of {node.total}"
@@ -91,7 +89,7 @@ class Console:
             self._write("  " + self._style(line(text), _STYLES.get(state, "dim")))
 
 
-def _reached(found: Progress | None) -> str:
+def _at_step(found: Progress | None) -> str:
     """` at 120 of 1000`."""
     return "" if found is None else f" at {found.step} of {found.total}"
 

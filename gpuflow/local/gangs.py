@@ -180,9 +180,9 @@ class GangRun:
     def seconds(self) -> float:
         return self.ranks[0].seconds()
 
-    def reached(self) -> progress.Progress | None:
+    def last_progress(self) -> progress.Progress | None:
         """How far rank 0 is: it speaks for all."""
-        return self.ranks[0].reached()
+        return self.ranks[0].last_progress()
 
     def log(self, end: End) -> Path:
         """The log of the rank whose end this is."""

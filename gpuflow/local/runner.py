@@ -369,7 +369,7 @@ def _step_result(walk: Walk, node: Node, count: int) -> StepResult:
         for name, text in (node.outputs if node.state == SUCCEEDED else {}).items()
     }
     result = StepResult(node.key, state, count, outputs, node.because if state != SUCCEEDED else "")
-    if (found := node.reached) is None:
+    if (found := node.last_progress) is None:
         return result
     metrics = dict(word.split("=", 1) for word in found.words.split() if "=" in word)
     return replace(result, progress={"step": found.step, "total": found.total, "metrics": metrics})

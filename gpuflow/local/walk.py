@@ -97,7 +97,7 @@ class Node:
     inside: list[Branch] = field(default_factory=list)
     """Of a step that is a pipeline: those that its copies are, as far as they have begun."""
     has_told_waiting: bool = False
-    reached: progress.Progress | None = None
+    last_progress: progress.Progress | None = None
     """How far its last attempt came, of a step with one copy."""
 
     @property
@@ -435,8 +435,8 @@ class Walk:
     ) -> None:
         """Tell now and then how far a program is, while it runs. `known`: what was told last."""
         if copy.running is running:
-            if (found := running.reached()) not in (None, known):
-                self.tell(copy.key, "progress", {"progress": found})
+            if (found := running.last_progress()) not in (None, known):
+                self.tell(copy.key, "progress", {"text": str(found)})
             due = time.monotonic() + progress.pause(running.seconds())
             self.events.at(due, lambda: self._show_progress(copy, running, found))
 
@@ -491,8 +491,8 @@ class Walk:
         assert running is not None
         self._give_back(copy.shares)
         copy.running, copy.shares = None, ()
-        reached = running.reached()
-        node.reached = None if node.planned.step.for_each else reached
+        so_far = running.last_progress()
+        node.last_progress = None if node.planned.step.for_each else so_far
         self._copies.discard(copy)
         for branch in node.branch.around:
             branch.running -= 1
@@ -513,7 +513,7 @@ class Walk:
         again = end.state != SUCCEEDED and not cancelled and attempts.is_tried_again(node.planned, end, copy.spent)
         wait = attempts.wait_before(node.planned, end, copy.spent) if again else 0.0
         is_final = not again and not (self.is_stopping and end.state == INTERRUPTED)
-        facts = {"end": end, "seconds": seconds, "log": running.log(end), "reached": reached}
+        facts = {"end": end, "seconds": seconds, "log": running.log(end), "progress": so_far}
         self.tell(copy.key, "ended", {**facts, "again": again and not self.is_stopping, "wait": wait})
         if end.state == SUCCEEDED:
             self._over(copy, SUCCEEDED, end.outputs)

@@ -17,10 +17,6 @@ from collections import namedtuple
 
 from gpuflow.runtime.base import files, units
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 VARIABLE = "GPUFLOW_PROGRESS"
 TAIL = 4096  # bytes at the end of the program's file that are looked at, and the most that ours has
 _EVERY, _LONGEST = 0.5, 200
@@ -70,7 +66,7 @@ class _Writer:
         self._path, self._wrote, self._unwritten, self._words = path, 0.0, "", ""
         atexit.register(self._write)
 
-    def tell(self, step: int, total: int, metrics: dict[str, Any]) -> None:
+    def tell(self, step: int, total: int, metrics: dict[str, object]) -> None:
         self._unwritten = f"{step}/{total}"
         if time.monotonic() - self._wrote >= _EVERY or step == total:
             # A number on a GPU is waited for: only where it is written.
@@ -85,10 +81,10 @@ class _Writer:
                 files.write(self._path, f"{line}{self._words}\n".encode("utf-8", "replace"))
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     if not isinstance(value, (str, int)):
         with contextlib.suppress(TypeError, ValueError):
-            value = f"{float(value):.4g}"
+            value = f"{float(value):.4g}"  # type: ignore[arg-type]  # what is no number stays as it is
     return "_".join(str(value).split())[:60]
 
 
