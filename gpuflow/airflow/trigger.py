@@ -346,7 +346,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             whose = f"pod {pod}" if container == self.container else f"container {container} of pod {pod}"
             self.log.warning("logs of %s could not be read: %s", whose, _error_line(trouble))
             return before
-        last, is_new = before, False
+        last, is_new, progress = before, False, ""
         for line in text.split("\n"):  # a progress bar's carriage returns end no line
             stamp, _, words = line.partition(" ")
             if STAMP.match(stamp):
@@ -356,6 +356,9 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                 words = line
             if is_new and line:
                 self.log.info("[%s] %s", container, words)
+                progress = words if words.startswith("gpuflow-run: progress ") else progress
+        if progress:  # shown with the last sentence, until there is another one
+            await self._notes.show(f"{self._said}; {progress[len('gpuflow-run: ') :][:LONGEST_NOTE]}")
         return last
 
     def _transient_message(self, answer: ApiException) -> str:

@@ -31,7 +31,7 @@ from gpuflow.plan import PlannedStep
 from gpuflow.pod.build import command_of, environment, rewritten
 from gpuflow.pod.supervision import DEFAULT_GRACE, Engine, longest_wait, supervised_command, supervisor_grace
 from gpuflow.pod.volumes import Volumes
-from gpuflow.runtime.base import container, outcomes, termination_message
+from gpuflow.runtime.base import container, outcomes, progress, termination_message
 from gpuflow.runtime.base.attempt_folder import process_began
 from gpuflow.site import Site
 from gpuflow.spec.policies import Retry
@@ -180,7 +180,7 @@ def program_of(planned: PlannedStep, values: MappedValues, place: Place, share: 
     options += [f"--step={place.key}", *place.options]
     if step.checkpoint is None and not any(word.startswith("--state=") for word in options):
         options.append(f"--state={runtime.state}")
-    options.append(f"--termination-log={folder / 'end'}")
+    options += [f"--termination-log={folder / 'end'}", f"--progress-file={folder / 'progress'}"]
     seconds = float(DEFAULT_GRACE if grace is None else grace.seconds)
     environ = _environment(planned, values, place, share)
     if inside is None:
@@ -276,6 +276,10 @@ class Running:
 
     def seconds(self) -> float:
         return time.monotonic() - self.began
+
+    def last_progress(self) -> progress.Progress | None:
+        """How far its program is, as far as that has said so."""
+        return progress.read(str(self.program.folder / "progress"))
 
     def terminate(self) -> None:
         """Tell the supervisor to stop: it tells the program, and both have the step's grace."""

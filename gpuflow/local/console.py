@@ -10,6 +10,7 @@ from gpuflow.core.printable import line
 from gpuflow.local.attempt import End, last_lines
 from gpuflow.local.record import FAILED, INTERRUPTED, NOT_RUN, SKIPPED, SUCCEEDED
 from gpuflow.local.walk import Node, item_text
+from gpuflow.runtime.base.progress import Progress
 from gpuflow.runtime.base.units import format_seconds
 from gpuflow.spec.params import text_of
 
@@ -39,7 +40,7 @@ class Console:
             self.say(f"{key} started{again}{f': {item}' if item else ''}")
         elif event == "waits":
             self.say(f"{key} waits for {facts['gpus']} GPU{'s' if facts['gpus'] > 1 else ''}")
-        elif event == "remark":
+        elif event in ("remark", "progress"):
             self.say(f"{key}: {facts['text']}", "dim")
         elif event == "ended":
             self._tell_end(key, facts)
@@ -52,7 +53,7 @@ class Console:
         if end.state == SUCCEEDED:
             self.say(f"{key} succeeded in {took}{outputs_text(end.outputs)}", _STYLES[SUCCEEDED])
             return
-        self.say(f"{key} {end.state} after {took}: {end.because}", _STYLES[end.state])
+        self.say(f"{key} {end.state}{_at_step(facts['progress'])} after {took}: {end.because}", _STYLES[end.state])
         if end.state == FAILED:
             for each in last_lines(facts["log"]):
                 self._write(f"         | {line(each)}")
@@ -79,12 +80,18 @@ class Console:
             state = node.state if node.state in _MARKS else begun
             mark = _MARKS.get(state, ".")
             text = f"{'  ' * node.key.count('.')}{mark} {node.key}  {state}"
+            text += _at_step(node.last_progress) if state in (INTERRUPTED, FAILED) else ""
             if node.planned.step.for_each and node.results:
                 good = sum(1 for each, _ in node.results.values() if each == SUCCEEDED)
                 text += f", {good} of {node.total}"
             text += f": {node.because}" if node.because and node.state != SUCCEEDED else ""
             text += outputs_text(node.outputs) if node.state == SUCCEEDED else ""
             self._write("  " + self._style(line(text), _STYLES.get(state, "dim")))
+
+
+def _at_step(found: Progress | None) -> str:
+    """` at 120 of 1000`."""
+    return "" if found is None else f" at {found.step} of {found.total}"
 
 
 def outputs_text(outputs: Mapping[str, str]) -> str:

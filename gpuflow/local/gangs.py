@@ -26,7 +26,7 @@ from gpuflow.local.machine import Share, Wanted, wanted_of
 from gpuflow.local.record import INTERRUPTED, SUCCEEDED
 from gpuflow.plan import PlannedStep
 from gpuflow.pod.gang import gang_environment
-from gpuflow.runtime.base import outcomes
+from gpuflow.runtime.base import outcomes, progress
 from gpuflow.runtime.gangs.ranks.protocol import LEADER, NAME, RANK, SECRET, TIMES, new_secret
 from gpuflow.spec.step import Step, leader_step
 
@@ -177,6 +177,10 @@ class GangRun:
 
     def seconds(self) -> float:
         return self.ranks[0].seconds()
+
+    def last_progress(self) -> progress.Progress | None:
+        """How far rank 0 is: it speaks for all."""
+        return self.ranks[0].last_progress()
 
     def log(self, end: End) -> Path:
         """The log of the rank whose end this is."""

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,8 @@ class StepResult:
     """By name, as their types; of a fan-out a list each."""
     because: str = ""
     """Why it is in this state, where that is not success."""
+    progress: Mapping[str, Any] | None = None
+    """How far its program came in this session, if it says so: step, total, metrics. Of a fan-out None."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class Run:
                 "attempts": each.attempts,
                 "outputs": dict(each.outputs),
                 **({"because": each.because} if each.because else {}),
+                **({"progress": dict(each.progress)} if each.progress else {}),
             }
             for each in self.steps
         ]
@@ -365,7 +368,11 @@ def _step_result(walk: Walk, node: Node, count: int) -> StepResult:
         name: typed_value(text, kinds.get(name, "string"), f'the output "{name}"')
         for name, text in (node.outputs if node.state == SUCCEEDED else {}).items()
     }
-    return StepResult(node.key, state, count, outputs, node.because if state != SUCCEEDED else "")
+    result = StepResult(node.key, state, count, outputs, node.because if state != SUCCEEDED else "")
+    if (found := node.last_progress) is None:
+        return result
+    metrics = dict(word.split("=", 1) for word in found.words.split() if "=" in word)
+    return replace(result, progress={"step": found.step, "total": found.total, "metrics": metrics})
 
 
 def with_values(pipeline: Pipeline, given: Mapping[str, Any]) -> Pipeline:

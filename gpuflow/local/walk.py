@@ -23,6 +23,7 @@ from gpuflow.local.record import FAILED, INTERRUPTED, NOT_RUN, RUNNING, SKIPPED,
 from gpuflow.local.values import NoValue, Outputs, RunFacts, Scope, gathered_outputs, item_at
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod.later_attempts import memory_by_attempt
+from gpuflow.runtime.base import progress
 from gpuflow.runtime.base.outcomes import OUT_OF_MEMORY
 from gpuflow.spec import expression
 from gpuflow.spec.params import text_of
@@ -96,6 +97,8 @@ class Node:
     inside: list[Branch] = field(default_factory=list)
     """Of a step that is a pipeline: those that its copies are, as far as they have begun."""
     has_told_waiting: bool = False
+    last_progress: progress.Progress | None = None
+    """How far its last attempt came, of a step with one copy."""
 
     @property
     def has_copies_left(self) -> bool:
@@ -424,7 +427,18 @@ class Walk:
         for branch in node.branch.around:
             branch.running += 1
         copy.running.watch(self.events, node.planned, lambda end: self._take_end(copy, end))
+        self._show_progress(copy, copy.running)
         return True
+
+    def _show_progress(
+        self, copy: Copy, running: Running | gangs.GangRun, known: progress.Progress | None = None
+    ) -> None:
+        """Tell now and then how far a program is, while it runs. `known`: what was told last."""
+        if copy.running is running:
+            if (found := running.last_progress()) not in (None, known):
+                self.tell(copy.key, "progress", {"text": str(found)})
+            due = time.monotonic() + progress.pause(running.seconds())
+            self.events.at(due, lambda: self._show_progress(copy, running, found))
 
     def _give_back(self, shares: tuple[Share, ...]) -> None:
         for share in shares:
@@ -477,6 +491,8 @@ class Walk:
         assert running is not None
         self._give_back(copy.shares)
         copy.running, copy.shares = None, ()
+        so_far = running.last_progress()
+        node.last_progress = None if node.planned.step.for_each else so_far
         self._copies.discard(copy)
         for branch in node.branch.around:
             branch.running -= 1
@@ -497,7 +513,7 @@ class Walk:
         again = end.state != SUCCEEDED and not cancelled and attempts.is_tried_again(node.planned, end, copy.spent)
         wait = attempts.wait_before(node.planned, end, copy.spent) if again else 0.0
         is_final = not again and not (self.is_stopping and end.state == INTERRUPTED)
-        facts = {"end": end, "seconds": seconds, "log": running.log(end)}
+        facts = {"end": end, "seconds": seconds, "log": running.log(end), "progress": so_far}
         self.tell(copy.key, "ended", {**facts, "again": again and not self.is_stopping, "wait": wait})
         if end.state == SUCCEEDED:
             self._over(copy, SUCCEEDED, end.outputs)

@@ -1,10 +1,11 @@
-"""What runs inside the container: checkpoint, resume, signals, exit codes, success marker.
+"""What runs inside the container: checkpoint, resume, signals, progress, exit codes, success marker.
 
-    from gpuflow.runtime import checkpointing
+    from gpuflow.runtime import checkpointing, progress
 
     with checkpointing() as ckpt:
         for step in range(start, steps):
             train(step)
+            progress(step + 1, steps)
             if ckpt.due():
                 ckpt.save(lambda path: torch.save(state, path))
             if ckpt.interrupted:
@@ -22,9 +23,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from gpuflow.runtime.base.progress import progress
     from gpuflow.runtime.checkpoints.training import Checkpointing, checkpointing
 
-__all__ = ["Checkpointing", "checkpointing"]
+__all__ = ["Checkpointing", "checkpointing", "progress"]
 
 CONTRACT = 1
 """The version of everything a container sees: options, variables, exit codes, files in the store."""
@@ -32,5 +34,6 @@ CONTRACT = 1
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(importlib.import_module("gpuflow.runtime.checkpoints.training"), name)
+        room = "base.progress" if name == "progress" else "checkpoints.training"
+        return getattr(importlib.import_module(f"gpuflow.runtime.{room}"), name)
     raise AttributeError(f"module 'gpuflow.runtime' has no attribute {name!r}")

@@ -228,16 +228,16 @@ import sys
 if sys.version_info < (3, 8):
     raise ImportError("gpuflow_runtime needs Python 3.8 or newer, and this is %d.%d" % tuple(sys.version_info[:2]))
 try:
-    from gpuflow.runtime import Checkpointing, checkpointing
+    from gpuflow.runtime import Checkpointing, checkpointing, progress
 except ImportError:
     import os
 
     _packed = os.path.join(os.path.dirname(os.path.abspath(__file__)), "{FILE}")
     with open(_packed, encoding="utf-8") as _file:
         exec(compile(_file.read(), _packed, "exec"), {{"__name__": "gpuflow_run", "__file__": _packed}})
-    from gpuflow.runtime import Checkpointing, checkpointing
+    from gpuflow.runtime import Checkpointing, checkpointing, progress
 """
-"""For scripts in images without gpuflow: from gpuflow_runtime import checkpointing"""
+"""For scripts in images without gpuflow: from gpuflow_runtime import checkpointing, progress"""
 
 
 @functools.lru_cache(maxsize=1)

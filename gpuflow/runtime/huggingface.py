@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers import TrainerCallback  # type: ignore[import-not-found,unused-ignore]  # an extra
 
-from gpuflow.runtime import elastic
+from gpuflow.runtime import elastic, progress
 from gpuflow.runtime.checkpoints import training
 from gpuflow.runtime.checkpoints.training import Checkpointing
 
@@ -41,6 +41,9 @@ class GpuflowCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # i
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> Any:
         """Asked after each optimizer step; the ranks agree, because saving is something they do together."""
+        if elastic.writes() and state.max_steps > 0:
+            logged = state.log_history[-1] if state.log_history else {}
+            progress(state.global_step, state.max_steps, **{"loss": logged["loss"]} if "loss" in logged else {})
         due, stop = elastic.agree(self.ckpt)
         if due:
             control.should_save = True

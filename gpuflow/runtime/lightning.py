@@ -6,9 +6,10 @@ trainer.fit(model, data, ckpt_path=ckpt.resume_from)
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-from gpuflow.runtime import elastic
+from gpuflow.runtime import elastic, progress
 from gpuflow.runtime.checkpoints import training
 from gpuflow.runtime.checkpoints.training import Checkpointing
 
@@ -24,7 +25,7 @@ class GpuflowCheckpoint(Callback):  # type: ignore[misc,unused-ignore]  # its ba
     def __init__(self, ckpt: Checkpointing) -> None:
         super().__init__()
         self.ckpt = ckpt
-        self._step = -1
+        self._step, self._total = -1, 0
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """Lightning ends a training on SIGTERM at once, without a save: hear it first."""
@@ -33,12 +34,17 @@ class GpuflowCheckpoint(Callback):  # type: ignore[misc,unused-ignore]  # its ba
         training.refuse_sharded("model", module)
         self.ckpt.listen()
         self._step = trainer.global_step
+        with contextlib.suppress(Exception):  # it may be infinite, or not known yet: then nothing is told
+            self._total = int(trainer.estimated_stepping_batches)
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Asked after each optimizer step: in between, gradients are being accumulated that no checkpoint holds."""
         if module.automatic_optimization and trainer.global_step == self._step:
             return
         self._step = trainer.global_step
+        if elastic.writes() and self._total > 0:
+            loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+            progress(trainer.global_step, self._total, **{} if loss is None else {"loss": loss})
         due, stop = elastic.agree(self.ckpt)
         if due:
             name = f"step-{trainer.global_step:08d}"

@@ -133,6 +133,16 @@ class FakeWatch:
         return
 
 
+class FakeProgressWatch:
+    """What programs say of their progress decides nothing, and is not looked at."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def end(self) -> None:
+        return
+
+
 def fake_time() -> Any:
     module = types.ModuleType("time")
     module.__dict__.update(time.__dict__)
@@ -267,6 +277,7 @@ class Fakes:
         self._put(child, "block_signals", lambda: None)
         self._put(child, "wake", lambda: setattr(me(), "woken", True))
         self._put(modules["keeper"], "Watch", FakeWatch)
+        self._put(modules["running"], "ProgressWatch", FakeProgressWatch)
         owners = modules["directory_owner"]
         self._put(owners, "find_orphans", lambda family, ids, command=None: me().scene.orphans_of(me()))
         self._put(modules["container"], "end_processes", end_processes)

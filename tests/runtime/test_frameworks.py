@@ -87,6 +87,16 @@ def test_lightning_saves_after_optimizer_steps_only_and_keeps_the_newest(
     assert sorted(name for name in os.listdir(tmp_path) if name != ".gpuflow") == saved[-2:]
 
 
+@pytest.mark.parametrize(("every", "total"), [(1, 100), (10, 10)])
+def test_lightning_tells_optimizer_steps_of_all_there_will_be(
+    tmp_path: Path, lightning: Any, monkeypatch: pytest.MonkeyPatch, every: int, total: int
+) -> None:
+    monkeypatch.setenv("GPUFLOW_PROGRESS", str(tmp_path / "progress"))
+    with checkpointing(str(tmp_path / "c"), every=1e9) as ckpt:
+        fit(lightning, ckpt, lightning_model(lightning), accumulate_grad_batches=every)
+    assert (tmp_path / "progress").read_text().startswith(f"{total}/{total} loss=")
+
+
 @pytest.mark.parametrize("strategy", ["FSDPStrategy", "ModelParallelStrategy"])
 def test_lightning_with_a_sharded_model_is_refused_with_a_sentence(
     tmp_path: Path, lightning: Any, strategy: str
@@ -148,6 +158,15 @@ def test_the_hugging_face_trainer_saves_when_due_and_stops_when_told(tmp_path: P
         again = trainer(transformers, ckpt, max_steps=8)
         again.train(resume_from_checkpoint=ckpt.resume_from)
         assert (again.state.global_step, again.model.count) == (8, 8 - 5)
+
+
+def test_the_hugging_face_trainer_tells_its_steps_and_its_loss(
+    tmp_path: Path, transformers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUFLOW_PROGRESS", str(tmp_path / "progress"))
+    with checkpointing(str(tmp_path / "c"), every=1e9) as ckpt:
+        trainer(transformers, ckpt, max_steps=8, logging_steps=1).train()
+    assert (tmp_path / "progress").read_text().startswith("8/8 loss=")
 
 
 def test_the_hugging_face_trainer_keeps_the_newest_few_and_the_best(tmp_path: Path, transformers: Any) -> None:

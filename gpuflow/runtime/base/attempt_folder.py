@@ -12,6 +12,7 @@ that no program ever obeys the notice of another attempt.
 | `heartbeat` | both | when there was a sign of life last, as `time.monotonic()` |
 | `listeners/<pid>` | program | this process hears SIGTERM by itself; when the process began |
 | `stopped` | program | it is leaving early because it was told to, whatever its exit code then says |
+| `progress` | program | how far it is (`$GPUFLOW_PROGRESS`) |
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ class AttemptFolder:
         self.heartbeat = os.path.join(path, "heartbeat")
         self.listeners = os.path.join(path, "listeners")
         self.stopped = os.path.join(path, "stopped")
+        self.progress = os.path.join(path, "progress")
 
     def prepare(self) -> None:
         self._shared.make(self.listeners)

@@ -89,6 +89,7 @@ TABLE = (
     Option("engine-attempt", "text", "N", None, "the engine's own number of this attempt"),
     Option("last", "text", "JSON", None, "what the engine knows of the attempt before, and of how it ended"),
     Option("storage-timeout", "span", "60s", 60.0, "how long storage may fail at the start and at the end"),
+    Option("progress-file", "text", "FILE", None, "where the program's progress is written; $ARGO_PROGRESS_FILE"),
     Option("termination-log", "text", "FILE", DEFAULT_TERMINATION_LOG, "where Kubernetes looks for the last words"),
 )
 

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 
-from gpuflow.runtime.base import attempt_folder, container, files, units
+from gpuflow.runtime.base import attempt_folder, container, files, progress, units
 from gpuflow.runtime.base import child as children
 from gpuflow.runtime.base import options as table
 from gpuflow.runtime.base.attempt_folder import AttemptFolder
@@ -23,6 +23,7 @@ from gpuflow.runtime.base.records import Usage
 from gpuflow.runtime.checkpoints import interval
 from gpuflow.runtime.state.attempts import utc_now
 from gpuflow.runtime.stores.store import Memory, StorageError
+from gpuflow.runtime.supervise.progress_watch import ProgressWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ TOLD, LATE = "told to stop", "ran too long"
 """Why the command is told to stop, where it is no sentence."""
 _OWN = (
     "CHECKPOINT_DIR", "RESUME_FROM", "ATTEMPT", "INTERRUPTIONS", "OUTPUTS", "GRACE", "DEADLINE", "EVERY", "SYNC",
-    "GANG_SECRET",
+    "GANG_SECRET", "PROGRESS",
 )  # fmt: skip
 """Variables of another supervisor, or of an image, that this command must not take for its own."""
 
@@ -174,6 +175,7 @@ class CommandRun:
             return diagnosis.cannot_start(options.command[0], refusal)
         if options.timeout is not None:
             self._ends_at = time.monotonic() + options.timeout
+        showing = ProgressWatch(self.folder, options.progress_file or self.environ.get("ARGO_PROGRESS_FILE"))
         try:
             return self._follow(child, kills)
         except BaseException:
@@ -182,6 +184,7 @@ class CommandRun:
             raise
         finally:
             watch.end()
+            showing.end()
 
     def _start(self, environ: Mapping[str, str]) -> children.Child:
         return children.Child(self.options.command, environ)
@@ -366,6 +369,7 @@ class CommandRun:
         environ["GPUFLOW_GRACE"] = f"{self.grace[0]:.3f}"
         if self.folder is not None:
             environ[attempt_folder.VARIABLE] = self.folder.stop
+            environ[progress.VARIABLE] = self.folder.progress
         family = table.family(options, self.ledger.base)
         environ[container.VARIABLE] = container.mark(family, self.ledger.id, self.environ)
         if options.timeout is not None:

@@ -319,6 +319,39 @@ def test_logs_of_other_containers_are_copied_into_the_tasks_log(
     assert trigger._log_position["other_logs"] == arguments["other_logs"]
 
 
+def test_how_far_the_program_is_stands_on_the_tasks_page_until_the_next_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trigger, shown = GpuPodTrigger(pod_name="p", pod_namespace="ml", wait_for="end"), list[str]()
+    monkeypatch.setattr(GpuPodTrigger, "log", SimpleNamespace(info=lambda *words: None))
+
+    async def show(sentence: str) -> None:
+        shown.append(sentence)
+
+    monkeypatch.setattr(trigger, "_notes", SimpleNamespace(show=show))
+    written = ["gpuflow-run: progress 1 of 9", "loss", "gpuflow-run: progress 2 of 9, loss=0.3", "x" * 5000]
+
+    class Written:
+        async def read_namespaced_pod_log(self, *_: Any, **__: Any) -> Any:
+            async def read() -> bytes:
+                return "".join(f"2027-01-01T00:00:0{at}Z {line}\n" for at, line in enumerate(written)).encode()
+
+            return SimpleNamespace(read=read, status=200)
+
+    async def rounds() -> None:
+        await trigger._report("running on gpu-1")
+        await trigger._copy_logs(Written())
+        await trigger._copy_logs(Written())
+        await trigger._report("running on gpu-1")
+        written.append(f"gpuflow-run: progress {'9' * 5000}")
+        await trigger._copy_logs(Written())
+        await trigger._report("ended on gpu-1 with exit code 0")
+
+    asyncio.run(rounds())
+    assert shown[:2] == ["running on gpu-1", "running on gpu-1; progress 2 of 9, loss=0.3"]
+    assert len(shown) == 4 and len(shown[2]) < 1100 and shown[3] == "ended on gpu-1 with exit code 0"
+
+
 def test_events_of_a_failed_pod_are_logged_where_that_is_wanted(
     maker: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
