@@ -377,6 +377,12 @@ def _success(planned: PlannedStep, outputs: Path) -> End:
     return End(SUCCEEDED, 0, "", outcomes.SUCCEEDED, found)
 
 
+def write_end(run: RunFolder, key: str, attempt: int, end: End, **more: float) -> None:
+    """Write into the run's journal how an attempt ended."""
+    how = {"state": end.state, "code": end.code, "because": end.because, **more, "outputs": dict(end.outputs)}
+    run.write("ended", step=key, attempt=attempt, **how)
+
+
 LEFT = End(INTERRUPTED, outcomes.EXIT_INTERRUPTED, "its run was killed", outcomes.INTERRUPTED)
 
 

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -89,23 +89,8 @@ class Run:
 
     def document(self) -> dict[str, Any]:
         """The run as the JSON that programs read."""
-        steps = [
-            {
-                "name": each.name,
-                "state": each.state,
-                "attempts": each.attempts,
-                "outputs": dict(each.outputs),
-                **({"because": each.because} if each.because else {}),
-            }
-            for each in self.steps
-        ]
-        return {
-            "run": self.run,
-            "pipeline": self.pipeline,
-            "state": self.state,
-            "steps": steps,
-            "folder": str(self.folder),
-        }
+        steps = [{key: value for key, value in asdict(each).items() if value != ""} for each in self.steps]
+        return {**asdict(self), "steps": steps, "folder": str(self.folder)}
 
 
 @dataclass(frozen=True)

@@ -484,16 +484,7 @@ class Walk:
         copy.memory_failures += end.outcome == OUT_OF_MEMORY
         cancelled = next((each.ended_because for each in node.branch.around if each.ended_because), "")
         seconds = round(running.seconds(), 3)
-        self.run.write(
-            "ended",
-            step=copy.key,
-            attempt=self.run.step(copy.key).attempts,
-            state=end.state,
-            code=end.code,
-            because=end.because,
-            seconds=seconds,
-            outputs=dict(end.outputs),
-        )
+        attempts.write_end(self.run, copy.key, self.run.step(copy.key).attempts, end, seconds=seconds)
         again = end.state != SUCCEEDED and not cancelled and attempts.is_tried_again(node.planned, end, copy.spent)
         wait = attempts.wait_before(node.planned, end, copy.spent) if again else 0.0
         is_final = not again and not (self.is_stopping and end.state == INTERRUPTED)
