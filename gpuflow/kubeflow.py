@@ -37,8 +37,7 @@ from gpuflow.spec.rules.remarks import log_findings, step_template_warnings, val
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import Literally
 from gpuflow.targets.kubeflow import target
-from gpuflow.targets.kubeflow.build import component as executor_component
-from gpuflow.targets.kubeflow.dag import (
+from gpuflow.targets.kubeflow.build import (
     BOOLEAN,
     DOUBLE,
     INTEGER,
@@ -53,6 +52,7 @@ from gpuflow.targets.kubeflow.dag import (
     in_order,
     with_paths,
 )
+from gpuflow.targets.kubeflow.build import component as executor_component
 from gpuflow.targets.kubeflow.facts import COMPONENT, KubeflowOptions
 from gpuflow.targets.kubeflow.installation import unowned_claims, unowned_warning
 from gpuflow.targets.kubeflow.references import replaced_part

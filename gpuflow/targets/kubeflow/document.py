@@ -34,10 +34,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import edges
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef
-from gpuflow.targets.kubeflow.build import Builder, component, component_task, parameters_of
-from gpuflow.targets.kubeflow.client_calls import client_line, run_calls
-from gpuflow.targets.kubeflow.containers import RUN_AS_IT_IS, pipeline_options
-from gpuflow.targets.kubeflow.dag import (
+from gpuflow.targets.kubeflow.build import (
     EMPTY,
     LIST,
     SCHEMA_VERSION,
@@ -45,23 +42,27 @@ from gpuflow.targets.kubeflow.dag import (
     STRING,
     AnyType,
     ArtifactType,
+    Builder,
     Constant,
     Dag,
-    Data,
     Input,
     OutputKey,
     Task,
     Type,
+    component,
     component_outputs,
-    fixed_value,
-    in_order,
+    component_task,
     inputs_of,
     outputs_of,
     param_types,
+    parameters_of,
     wanted_types,
 )
+from gpuflow.targets.kubeflow.client_calls import client_line, run_calls
+from gpuflow.targets.kubeflow.containers import RUN_AS_IT_IS, pipeline_options
 from gpuflow.targets.kubeflow.exit_steps import OUTCOME_OUTPUT, asks_outcome, defaults_step, outcome_step, with_alerts
 from gpuflow.targets.kubeflow.facts import COMPONENT, KubeflowOptions
+from gpuflow.targets.kubeflow.pods import Data, fixed_value, in_order
 from gpuflow.targets.kubeflow.references import (
     BRACE,
     ArtifactRef,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuflow.targets.argo import loops, references
+from gpuflow.targets.argo import graph, references
 from proofs.trust import running
 from proofs.trust.argo_itself import ArgoItself
 from proofs.trust.compiling import MODES, Case
@@ -27,7 +27,7 @@ def fresh_twins() -> None:
 
 def test_a_door_without_its_tags_hidden_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(references, "without_tags", str)
-    monkeypatch.setattr(loops, "without_tags", str)
+    monkeypatch.setattr(graph, "without_tags", str)
     assert injections("argo", 600)
 
 
