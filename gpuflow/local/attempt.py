@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -238,32 +237,12 @@ def _working_folder(wanted: str | None, values: MappedValues, place: Place) -> P
 
 @dataclass
 class Running:
-    """An attempt that runs."""
+    """A supervisor that runs, with its program: an attempt, or one rank of it."""
 
     program: Program
     process: subprocess.Popen[bytes]
-    began: float = field(default_factory=time.monotonic)
-    remark: str = ""
-    """What the user should know about this start."""
 
-    @property
-    def supervisors(self) -> list[tuple[int, int | None]]:
-        """Its process, and when that began: so it is known again."""
-        return [(self.process.pid, process_began(self.process.pid))]
-
-    @property
-    def grace(self) -> float:
-        return self.program.grace
-
-    def log(self, _: End) -> Path:
-        """Where what it wrote is, for whoever asks why it ended so."""
-        return self.program.folder / "log"
-
-    def watch(self, events: Events, planned: PlannedStep, ended: Callable[[End], None]) -> None:
-        """Call `ended` once it has ended."""
-        self.watch_code(events, lambda code: ended(end_of(planned, self.program, code)))
-
-    def watch_code(self, events: Events, ended: Callable[[int], None]) -> None:
+    def watch(self, events: Events, ended: Callable[[int], None]) -> None:
         """Call `ended` with the exit code of the supervisor."""
 
         def take(code: int) -> None:
@@ -272,9 +251,6 @@ class Running:
             ended(code)
 
         events.watch(self.process, take)
-
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
 
     def terminate(self) -> None:
         """Tell the supervisor to stop: it tells the program, and both have the step's grace."""
@@ -358,12 +334,6 @@ def code_in(folder: Path) -> int | None:
     """The exit code in the last words; None where there are none."""
     said = termination_message.parse(last_words(folder))
     return None if said is None else int(said.get("exit_code", 1))
-
-
-def end_left(planned: PlannedStep, folder: Path, outputs: Path) -> End:
-    """How an attempt ended that a killed run has left."""
-    code = code_in(folder)
-    return LEFT if code is None else end_in(planned, folder, outputs, code)
 
 
 def _success(planned: PlannedStep, outputs: Path) -> End:

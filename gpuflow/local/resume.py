@@ -150,11 +150,8 @@ def end_leftovers(run: RunFolder, plan: Plan, containers: Containers | None, say
         if containers is not None:
             containers.end(run, key, step.attempts, DEFAULT_GRACE)
         folder = run.attempt(key, step.attempts)
-        planned = plan.by_name.get(plan_name(key))
-        end = attempts.LEFT
-        if planned is not None:
-            end_left = attempts.end_left if planned.step.gang is None else gangs.end_left
-            end = end_left(planned, folder, run.files(key) / "outputs")
+        planned, outputs = plan.by_name.get(plan_name(key)), run.files(key) / "outputs"
+        end = attempts.LEFT if planned is None else gangs.end_left(planned, folder, outputs)
         attempts.write_end(run, key, step.attempts, end)
 
 
