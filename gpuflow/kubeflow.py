@@ -49,12 +49,12 @@ from gpuflow.targets.kubeflow.build import (
     ArtifactType,
     Type,
     component_outputs,
-    in_order,
     with_paths,
 )
 from gpuflow.targets.kubeflow.build import component as executor_component
 from gpuflow.targets.kubeflow.facts import COMPONENT, KubeflowOptions
 from gpuflow.targets.kubeflow.installation import unowned_claims, unowned_warning
+from gpuflow.targets.kubeflow.pods import in_order
 from gpuflow.targets.kubeflow.references import replaced_part
 from gpuflow.targets.kubeflow.single_step import StepMessages, TaskSettings, apply_settings, step_messages
 from gpuflow.targets.single_step import refuse_arguments, site_of

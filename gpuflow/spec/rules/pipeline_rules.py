@@ -14,15 +14,17 @@ from gpuflow.spec import expression
 from gpuflow.spec.engine_options.rules import option_faults, role_faults
 from gpuflow.spec.problems import Source
 from gpuflow.spec.references import edges, may_be_skipped, output_types, type_of
-from gpuflow.spec.rules.file_rules import input_faults, output_faults, xcom_faults
 from gpuflow.spec.rules.step_rules import (
     check_hardware,
     fan_out_faults,
     file_faults,
     finding_at,
+    input_faults,
     leader_faults,
     memory_faults,
     null_faults,
+    output_faults,
+    xcom_faults,
 )
 from gpuflow.spec.rules.volume_room import room_faults
 from gpuflow.spec.schedule import has_rules, missing_rules_problem

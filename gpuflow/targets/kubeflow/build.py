@@ -349,7 +349,8 @@ class Cel:
     def render(self, tree: Expression) -> str:
         """The condition as the driver reads it."""
         if isinstance(tree, Logic):
-            return _LOGIC[tree.operator].join(self._parenthesize(term) for term in tree.terms)
+            terms = (f"({self.render(each)})" if isinstance(each, Logic) else self.render(each) for each in tree.terms)
+            return _LOGIC[tree.operator].join(terms)
         if isinstance(tree, Not):
             return f"!({self.render(tree.term)})"
         if isinstance(tree, Member):
@@ -362,9 +363,6 @@ class Cel:
         if isinstance(tree, Reference):
             return f"{self._operand(tree, False)} == true"
         return _constant(tree.value, False)
-
-    def _parenthesize(self, term: Expression) -> str:
-        return f"({self.render(term)})" if isinstance(term, Logic) else self.render(term)
 
     def _is_double(self, tree: Expression) -> bool:
         if isinstance(tree, Literal):

@@ -28,7 +28,7 @@ from gpuflow.core.version import __version__
 from gpuflow.formats.kfp import AT_THE_END, CREATE_CLAIM, DELETE_CLAIM
 from gpuflow.graph.order import order
 from gpuflow.plan import plan_of
-from gpuflow.spec.expression import Expression, Logic
+from gpuflow.spec.expression import Logic
 from gpuflow.spec.params import RunClaim
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import edges
@@ -89,16 +89,13 @@ def without_approvals(pipeline: Pipeline) -> Pipeline:
         asked = [steps[need] for need in step.needs if steps[need].approval is not None]
         needs = [inner for need in step.needs for inner in (steps[need].needs if steps[need].approval else (need,))]
         conditions = [one for one in (*(before.when for before in asked), step.when) if one is not None]
-        changes: dict[str, Any] = {"needs": tuple(dict.fromkeys(needs)), "when": _conjunction(conditions)}
+        when = Logic("and", tuple(conditions)) if len(conditions) > 1 else next(iter(conditions), None)
+        changes: dict[str, Any] = {"needs": tuple(dict.fromkeys(needs)), "when": when}
         if step.pipeline is not None:
             changes["pipeline"] = without_approvals(step.pipeline)
         steps[name] = step.model_copy(update=changes)
     kept = {name: steps[name] for name in pipeline.steps if steps[name].approval is None}
     return pipeline.model_copy(update={"steps": kept})
-
-
-def _conjunction(conditions: list[Expression]) -> Expression | None:
-    return Logic("and", tuple(conditions)) if len(conditions) > 1 else conditions[0] if conditions else None
 
 
 def root(builder: Builder) -> Dag:

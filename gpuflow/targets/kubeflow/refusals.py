@@ -279,18 +279,12 @@ def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Fault]:
         if "{{" in (claim.storage_class or ""):
             yield _braces(f'the storage class of "{name}"', ("claims", name, "storage_class"))
         if claim.storage_class is None:
-            yield (
-                f'the claim "{name}" names no storage_class, and KFP cannot ask for the cluster\'s default',
-                ("claims", name),
-                "name the class",
-            )
+            text = f'the claim "{name}" names no storage_class, and KFP cannot ask for the cluster\'s default'
+            yield text, ("claims", name), "name the class"
         if len(name) > LONGEST_CLAIM:
-            yield (
-                f'the claim "{name}" is longer than {LONGEST_CLAIM} characters: KFP adds a prefix of 37 and uses '
-                "the result as a volume name, which has at most 63",
-                ("claims", name),
-                "choose a shorter name",
-            )
+            text = f'the claim "{name}" is longer than {LONGEST_CLAIM} characters: KFP adds a prefix of 37 and uses '
+            text += "the result as a volume name, which has at most 63"
+            yield text, ("claims", name), "choose a shorter name"
     if sub and pipeline.claims:
         yield "KFP has no claims for a sub-pipeline", ("claims",), "move them to the pipeline that uses it"
 
@@ -318,11 +312,8 @@ def _step(pipeline: Pipeline, name: str, step: Step) -> Iterator[Fault]:
     for output, declared in step.outputs.items():
         yield from _values(pipeline, declared.default, f'the default of "{output}"', ("outputs", output, "default"))
         if name.startswith("loop-item") or f"{name}-{output}".endswith("loop-item"):
-            yield (
-                f'the output "{output}" would be taken for a loop\'s item',
-                ("outputs", output),
-                "rename the step or the output",
-            )
+            text = f'the output "{output}" would be taken for a loop\'s item'
+            yield text, ("outputs", output), "rename the step or the output"
 
 
 def _shared_state(step: Step) -> Iterator[Fault]:
@@ -358,11 +349,8 @@ def _compared_run_text(step: Step) -> Iterator[Fault]:
         source = sources.get(ref.name) if isinstance(ref, ItemRef) else ref
         lost = replaced_part(literal, tuple) if isinstance(source, ParamRef) else None
         if lost is not None:
-            yield (
-                f'its condition compares "{ref.name}" with {literal!r}, and a value of the run cannot hold {lost}',
-                ("when",),
-                "compare it with another text, or with the output of a step",
-            )
+            text = f'its condition compares "{ref.name}" with {literal!r}, and a value of the run cannot hold {lost}'
+            yield text, ("when",), "compare it with another text, or with the output of a step"
 
 
 def _braces(what: str, place: Place) -> Fault:
@@ -378,11 +366,8 @@ def _step_omissions(pipeline: Pipeline, name: str, step: Step) -> Iterator[Fault
             what = f'the claim "{claim}"' if claim else f"the volume at {path}"
             yield f"{what} would be mounted writable", ("volumes", path, "read_only"), "drop read_only"
         if volume.sub_path and not claim:
-            yield (
-                "sub_path works on claims only",
-                ("volumes", path, "sub_path"),
-                "mount the whole volume and use the path below it",
-            )
+            hint = "mount the whole volume and use the path below it"
+            yield "sub_path works on claims only", ("volumes", path, "sub_path"), hint
     affinity = (step.kubernetes.affinity if step.kubernetes else None) or {}
     for kind in ("podAffinity", "podAntiAffinity"):
         if affinity.get(kind):
@@ -418,18 +403,12 @@ def _fan_out(pipeline: Pipeline, name: str, step: Step) -> Iterator[Fault]:
             yield from _values(pipeline, source, f'an item of "{variable}"', ("for_each", variable))
     nested = len(sources) > 1 and not all(isinstance(source, tuple | Range) for source in sources.values())
     if nested and name in _read_steps(pipeline):
-        yield (
-            "a list of the run makes its fan-out nested loops, and KFP disagrees with itself about what a reader of "
-            "their outputs gets: one list from the backend's driver, lists of lists from the local runner",
-            ("for_each",),
-            "let an earlier step write all combinations as one list, and run over that",
-        )
+        text = "a list of the run makes its fan-out nested loops, and KFP disagrees with itself about what a reader of "
+        text += "their outputs gets: one list from the backend's driver, lists of lists from the local runner"
+        yield text, ("for_each",), "let an earlier step write all combinations as one list, and run over that"
     if asks_item(step.when) and name in _read_steps(pipeline):
-        yield (
-            "some of its copies may be left out, and KFP's driver fails on the outputs of the others",
-            ("when",),
-            "run every copy, and let it report in its output that there was nothing to do",
-        )
+        text = "some of its copies may be left out, and KFP's driver fails on the outputs of the others"
+        yield text, ("when",), "run every copy, and let it report in its output that there was nothing to do"
 
 
 def _read_steps(pipeline: Pipeline) -> set[str]:
