@@ -30,14 +30,8 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.storage_paths import is_below, normalize_path
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, parts_of
 from gpuflow.targets.capabilities import Loss, RefusalRule, named_steps, refusal
+from gpuflow.targets.kubeflow import containers
 from gpuflow.targets.kubeflow.client_calls import accounts
-from gpuflow.targets.kubeflow.containers import (
-    command_words,
-    helper_problems,
-    never_cached,
-    step_outputs,
-    volume_problems,
-)
 from gpuflow.targets.kubeflow.exit_steps import exit_reads, has_one_end
 from gpuflow.targets.kubeflow.facts import FACTS, OLDEST, adds_containers
 from gpuflow.targets.kubeflow.gangs import account_notes, gang_findings, own_pods, task_pod
@@ -194,7 +188,7 @@ def helpers(plan: Plan) -> Iterator[Loss]:
             pod = pod_of(each, KubeflowSpelling(), Engine(FACTS.supervisor))
         except GpuflowError:
             continue  # said by whoever makes the pod
-        for message, hint, optional in helper_problems(pod, claims):
+        for message, hint, optional in containers.helper_problems(pod, claims):
             yield Loss(f'kubeflow: step "{name}": {message}', each.where(), hint, optional=optional)
 
 
@@ -257,8 +251,8 @@ def _pod_findings(each: PlannedStep) -> Iterator[Finding]:
     except GpuflowError:
         return  # said by whoever makes the pod
     main = pod["spec"]["containers"][0]
-    words = command_words(main, step_outputs(step))
-    for message, hint in (*volume_problems(pod), *placeholder_problems(words)):
+    words = containers.command_words(main, containers.step_outputs(step))
+    for message, hint in (*containers.volume_problems(pod), *placeholder_problems(words)):
         yield Finding("GF301", f'step "{each.name}": {message}', each.where(), hint)
     main.pop("workingDir", None)  # a word of the command
     swallowed = lost_settings(pod)
@@ -557,5 +551,5 @@ def waits_without_end(plan: Plan) -> Iterator[Finding]:
 
 
 NOTES: Final[tuple[Rule[Plan], ...]] = (
-    run_time_text, key_notes, hidden_paths, never_cached, unowned_volumes, account_notes, waits_without_end,
+    run_time_text, key_notes, hidden_paths, containers.never_cached, unowned_volumes, account_notes, waits_without_end,
 )  # fmt: skip
