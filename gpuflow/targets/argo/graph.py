@@ -32,6 +32,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import condition_types, may_be_skipped, output_types, reference_type
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
+from gpuflow.targets.argo import templates
 from gpuflow.targets.argo.alerts import alert_tasks
 from gpuflow.targets.argo.references import (
     PLAIN_TYPES,
@@ -53,15 +54,6 @@ from gpuflow.targets.argo.references import (
     without_tags,
 )
 from gpuflow.targets.argo.shared_templates import Names
-from gpuflow.targets.argo.templates import (
-    PLACE_INPUT,
-    PLACE_TAG,
-    approval_template,
-    memoize,
-    place_of,
-    step_template,
-    with_place,
-)
 from gpuflow.targets.refusals import fan_out_finding
 
 
@@ -220,8 +212,8 @@ def loop_template(
     for parameter in (task.pop("arguments") or {"parameters": []})["parameters"]:
         if _uses_item(parameter["value"]):
             inner.append(parameter)
-            if parameter["value"].startswith(PLACE_TAG):
-                outer.append({"name": PLACE_INPUT, "value": PLACE_TAG})
+            if parameter["value"].startswith(templates.PLACE_TAG):
+                outer.append({"name": templates.PLACE_INPUT, "value": templates.PLACE_TAG})
         else:
             outer.append(parameter)
             inner.append({"name": parameter["name"], "value": f"{{{{inputs.parameters.{parameter['name']}}}}}"})
@@ -317,7 +309,7 @@ class Templates:
         tasks = [self._task(each, prefix, wanted) for each in steps if each.section == "steps"]
         template: dict[str, Any] = {"name": title}
         if within is not None:
-            place_input = [PLACE_INPUT] if within.name in self.plan.with_state else []
+            place_input = [templates.PLACE_INPUT] if within.name in self.plan.with_state else []
             template["inputs"] = {"parameters": [{"name": name} for name in (*pipeline.params, *place_input)]}
             template["outputs"] = _nested_outputs(pipeline)
             template["parallelism"] = pipeline.parallel
@@ -340,24 +332,24 @@ class Templates:
                 "when": _exit_condition(pipeline, step),
             }
             tasks.append({key: value for key, value in task.items() if value})
-        alerts, templates = alert_tasks(pipeline, self.plan.site, self.names)
+        alerts, called = alert_tasks(pipeline, self.plan.site, self.names)
         self.found.insert(place, {"name": EXIT, "dag": {"tasks": [*tasks, *alerts]}})
-        self.found += templates
+        self.found += called
 
     def _step(self, each: PlannedStep, prefix: str, wanted: frozenset[OutputRef] = frozenset()) -> tuple[str, Inputs]:
         step, title = each.step, self.names.claim(prefix + each.own_name)
         if step.approval is not None:
-            self.found.append(approval_template(step.approval, title))
+            self.found.append(templates.approval_template(step.approval, title))
             return title, Inputs()
         if step.pipeline is not None:
             self.dag(each, title)
             return title, Inputs()
-        within = PLACE_TAG if each.parent else ""
-        template, inputs = step_template(each, title, self.semaphores, Inputs(self.facts), within)
+        within = templates.PLACE_TAG if each.parent else ""
+        template, inputs = templates.step_template(each, title, self.semaphores, Inputs(self.facts), within)
         if "outputs" in template and not step.for_each:
             template["outputs"] = with_exports(template["outputs"], each.own_name, wanted)
             if "memoize" in template:  # an entry holds outputs with the names they are exported under
-                template["memoize"] = memoize(each.pipeline.name, title, template, inputs)
+                template["memoize"] = templates.memoize(each.pipeline.name, title, template, inputs)
         self.found.append(template)
         return title, inputs
 
@@ -371,7 +363,9 @@ class Templates:
             "template": title,
             "depends": _depends(each.own_needs, step),
             "when": _condition(pipeline, step, scope),
-            "arguments": with_place(_arguments(pipeline, inputs, step, scope), place_of(each, self.plan)),
+            "arguments": templates.with_place(
+                _arguments(pipeline, inputs, step, scope), templates.place_of(each, self.plan)
+            ),
             **loop(step, scope),
         }
         if needs_template(name, step, wanted):

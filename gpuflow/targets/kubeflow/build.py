@@ -30,13 +30,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import output_types
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, RunRef
-from gpuflow.targets.kubeflow.containers import (
-    cached_settings,
-    caching_options,
-    helper_config,
-    step_outputs,
-    task_options,
-)
+from gpuflow.targets.kubeflow import containers
 from gpuflow.targets.kubeflow.exit_steps import asks_outcome, condition_on, defaults_of, defaults_step, outcome_channel
 from gpuflow.targets.kubeflow.facts import FACTS, adds_containers
 from gpuflow.targets.kubeflow.gangs import task_pod
@@ -160,12 +154,12 @@ class ArtifactType:
 
 def artifact_types(step: Step) -> dict[str, ArtifactType]:
     """The step's outputs that are artifacts of KFP."""
-    return {name: ArtifactType(TITLES[kind]) for name, kind in step_outputs(step).kinds.items()}
+    return {name: ArtifactType(TITLES[kind]) for name, kind in containers.step_outputs(step).kinds.items()}
 
 
 def component_outputs(step: Step) -> dict[str, Type | ArtifactType]:
     """All that the component of a step on its own gives."""
-    keys = step_outputs(step).keys
+    keys = containers.step_outputs(step).keys
     return {keys[name]: output_type(output.type, None) for name, output in step.outputs.items()} | artifact_types(step)
 
 
@@ -629,20 +623,20 @@ class Builder:
         made = self._step_outputs(name, step)
         inputs = {key: type_ for key, (_, type_) in wants.items()}
         self.components[f"comp-{label}"] = component(f"exec-{label}", inputs, dict(made.values()))
-        spec = component_task(label, cached=caching_options(step))
+        spec = component_task(label, cached=containers.caching_options(step))
         policy = retry_policy(self.planned[name])
         if policy is not None:
             spec["retryPolicy"] = policy
         if asks_outcome(step):
             spec["triggerPolicy"] = {"condition": condition_on(self.pipeline, step)}
         given = {ref: key for ref, key in made.items() if OutputRef(ref.step, ref.name) in self.consumed}
-        return Task(name, spec, wants, dict.fromkeys(claims, STRING), given, task_options(step).display_name)
+        return Task(name, spec, wants, dict.fromkeys(claims, STRING), given, containers.task_options(step).display_name)
 
     def _step_outputs(self, name: str, step: Step) -> dict[OutputKey, tuple[str, AnyType]]:
         """What a step gives: the text of every output, and the artifacts behind some."""
         if not step.outputs:
             return {}
-        keys, made = step_outputs(step).keys, dict[OutputKey, tuple[str, AnyType]]()
+        keys, made = containers.step_outputs(step).keys, dict[OutputKey, tuple[str, AnyType]]()
         for out, output in step.outputs.items():
             ref = OutputRef(name, out)
             made[ref] = (keys[out], output_type(output.type, self.wanted.get(ref)))
@@ -671,15 +665,15 @@ class Builder:
         spelling = KubeflowSpelling()
         pod = task_pod(self.planned[name], spelling, self.engine)
         claims = claim_channels(pod, self.claim_volumes)
-        container = container_spec(pod["spec"]["containers"][0], outputs=step_outputs(step))
+        container = container_spec(pod["spec"]["containers"][0], outputs=containers.step_outputs(step))
         self.executors[f"exec-{label}"] = {"container": container}
         named = {volume: channel_name(claim) for volume, claim in claims.items()}
         config = executor_config(pod, named)
         if self.adds_containers:  # which the installed SDK may have no message for
-            config = dict(sorted({**config, **helper_config(pod)}.items()))
+            config = dict(sorted({**config, **containers.helper_config(pod)}.items()))
         self.configs[f"exec-{label}"] = config
         outcome = [outcome_channel(self.pipeline)] if asks_outcome(step) else []
-        return [*spelling.used, *outcome], list(claims.values()), cached_settings(step, pod)
+        return [*spelling.used, *outcome], list(claims.values()), containers.cached_settings(step, pod)
 
     def sub_pipeline(self, name: str, step: Step, dag: Dag) -> Task:
         """Another pipeline as one task."""

@@ -29,30 +29,15 @@ from gpuflow.spec.references import every_step, output_types
 from gpuflow.spec.step import Step
 from gpuflow.spec.storage_paths import is_below, normalize_path
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, parts_of
+from gpuflow.targets import refusals as shared
 from gpuflow.targets.capabilities import Loss, RefusalRule, named_steps, refusal
-from gpuflow.targets.kubeflow import containers
+from gpuflow.targets.kubeflow import containers, references
 from gpuflow.targets.kubeflow.client_calls import accounts
 from gpuflow.targets.kubeflow.exit_steps import exit_reads, has_one_end
 from gpuflow.targets.kubeflow.facts import FACTS, OLDEST, adds_containers
 from gpuflow.targets.kubeflow.gangs import account_notes, gang_findings, own_pods, task_pod
 from gpuflow.targets.kubeflow.installation import fs_group_losses, unowned_volumes
-from gpuflow.targets.kubeflow.references import (
-    KubeflowSpelling,
-    claim_task,
-    lost_settings,
-    placeholder_problems,
-    release_task,
-    replaced_part,
-)
 from gpuflow.targets.kubeflow.retries import restarts_at
-from gpuflow.targets.refusals import (
-    dates_of,
-    endless_waits,
-    fan_out_finding,
-    holds_tags,
-    unresolved_tags,
-    version_problem,
-)
 
 Path = tuple[str, ...]
 _ENV_SOURCES = ("secretKeyRef", "configMapKeyRef", "fieldRef")
@@ -142,7 +127,7 @@ LONGEST_CLAIM = 26
 @refusal("GF397")
 def old_version(plan: Plan) -> Iterable[Finding]:
     """A site whose KFP would drop or misread what is written."""
-    return version_problem(plan.site, FACTS.name, "KFP", OLDEST, "GF397", "2.17")
+    return shared.version_problem(plan.site, FACTS.name, "KFP", OLDEST, "GF397", "2.17")
 
 
 @refusal("GF301")
@@ -185,7 +170,7 @@ def helpers(plan: Plan) -> Iterator[Loss]:
             continue
         name, claims = each.own_name, {run_claim_volume(claim) for claim in each.pipeline.claims}
         try:
-            pod = pod_of(each, KubeflowSpelling(), Engine(FACTS.supervisor))
+            pod = pod_of(each, references.KubeflowSpelling(), Engine(FACTS.supervisor))
         except GpuflowError:
             continue  # said by whoever makes the pod
         for message, hint, optional in containers.helper_problems(pod, claims):
@@ -197,7 +182,7 @@ def scheduled_dates(plan: Plan) -> Iterator[Finding]:
     """A recurring run has the time when it was made, which may be the day after the one that it is for."""
     if plan.pipeline.schedule is None:
         return
-    for each, ref, where in dates_of(plan, "logical_date", "interval_end"):
+    for each, ref, where in shared.dates_of(plan, "logical_date", "interval_end"):
         yield Finding(
             "GF301",
             f'kubeflow does not support run.{ref.field} (step "{each.name}") in a pipeline with a schedule: its '
@@ -229,7 +214,9 @@ def _findings_in_plan(
 def fan_outs(plan: Plan) -> Iterator[Finding]:
     """Fan-outs whose items would not fit into what KFP makes of them."""
     for each in plan.steps:
-        found = fan_out_finding(each.step, each.name, "KFP", each.where("for_each")) if each.step.for_each else None
+        found = (
+            shared.fan_out_finding(each.step, each.name, "KFP", each.where("for_each")) if each.step.for_each else None
+        )
         if found is not None:
             yield found
 
@@ -237,28 +224,28 @@ def fan_outs(plan: Plan) -> Iterator[Finding]:
 @refusal("GF301", "GF306")
 def pods(plan: Plan) -> Iterator[Finding]:
     """What only a step's pod shows. It is made where there is something to look at: volumes, or braces in text."""
-    tags_in_site = holds_tags(plan.site)
+    tags_in_site = shared.holds_tags(plan.site)
     for each in plan.containers:
         merges = each.step.kubernetes is not None and each.step.kubernetes.merge is not None
-        if each.step.volumes or merges or tags_in_site or holds_tags(each.step):
+        if each.step.volumes or merges or tags_in_site or shared.holds_tags(each.step):
             yield from _pod_findings(each)
 
 
 def _pod_findings(each: PlannedStep) -> Iterator[Finding]:
     step, restarted = each.step, replace(each, restarts=restarts_at(each.site))
     try:
-        pod = task_pod(restarted, KubeflowSpelling(), Engine(FACTS.supervisor, FACTS.outputs_dir))
+        pod = task_pod(restarted, references.KubeflowSpelling(), Engine(FACTS.supervisor, FACTS.outputs_dir))
     except GpuflowError:
         return  # said by whoever makes the pod
     main = pod["spec"]["containers"][0]
     words = containers.command_words(main, containers.step_outputs(step))
-    for message, hint in (*containers.volume_problems(pod), *placeholder_problems(words)):
+    for message, hint in (*containers.volume_problems(pod), *references.placeholder_problems(words)):
         yield Finding("GF301", f'step "{each.name}": {message}', each.where(), hint)
     main.pop("workingDir", None)  # a word of the command
-    swallowed = lost_settings(pod)
+    swallowed = references.lost_settings(pod)
     if swallowed is not None:
         yield Finding("GF301", f'step "{each.name}": {swallowed[0]}', each.where(), swallowed[1])
-    yield from unresolved_tags(each.name, pod, each.where())
+    yield from shared.unresolved_tags(each.name, pod, each.where())
 
 
 def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Fault]:
@@ -294,7 +281,7 @@ def _pipeline_omissions(pipeline: Pipeline, sub: bool) -> Iterator[Fault]:
 def _step(pipeline: Pipeline, name: str, step: Step) -> Iterator[Fault]:
     if f"{name}-driver" in pipeline.steps or f"{name}-driver" in pipeline.exit:
         yield f'KFP names its own task "{name}-driver", like another step', (), f'rename "{name}-driver"'
-    if any(name in (claim_task(claim), release_task(claim)) for claim in pipeline.claims):
+    if any(name in (references.claim_task(claim), references.release_task(claim)) for claim in pipeline.claims):
         yield f'the task of a claim is also named "{name}"', (), "rename the step or the claim"
     yield from _fan_out(pipeline, name, step)
     yield from _shared_state(step)
@@ -341,7 +328,7 @@ def _compared_run_text(step: Step) -> Iterator[Fault]:
     for reference, literal in compared_texts(step.when):
         ref = reference.ref
         source = sources.get(ref.name) if isinstance(ref, ItemRef) else ref
-        lost = replaced_part(literal, tuple) if isinstance(source, ParamRef) else None
+        lost = references.replaced_part(literal, tuple) if isinstance(source, ParamRef) else None
         if lost is not None:
             text = f'its condition compares "{ref.name}" with {literal!r}, and a value of the run cannot hold {lost}'
             yield text, ("when",), "compare it with another text, or with the output of a step"
@@ -414,7 +401,7 @@ def _read_steps(pipeline: Pipeline) -> set[str]:
 def _values(pipeline: Pipeline, value: Any, what: str, place: Place) -> Iterator[Fault]:
     """What a value loses on its way: KFP hands numbers over as doubles, and text through Argo and the kubelet."""
     if isinstance(value, str):
-        lost = replaced_part(value, partial(_variables, pipeline))
+        lost = references.replaced_part(value, partial(_variables, pipeline))
         if lost is not None:
             yield f"{what} holds {lost}", place, "write it in the command, or keep it in a file or a ConfigMap"
     elif isinstance(value, int) and abs(value) > MAX_EXACT_INTEGER:
@@ -547,7 +534,7 @@ def _is_run_time_text(pipeline: Pipeline, step: Step, ref: Ref) -> bool:
 
 @rule("GF384")
 def waits_without_end(plan: Plan) -> Iterator[Finding]:
-    return endless_waits(plan)
+    return shared.endless_waits(plan)
 
 
 NOTES: Final[tuple[Rule[Plan], ...]] = (
