@@ -325,11 +325,11 @@ def result_of(walk: Walk) -> Run:
         head, _, tail = key.rpartition(".")
         name = f"{head}.{tail.partition('@')[0]}" if head else tail.partition("@")[0]
         counts[name] = counts.get(name, 0) + step.attempts
-    steps = tuple(_step_result(walk, node, counts.get(node.key, 0)) for node in walk.nodes())
+    steps = tuple(_step_result(node, counts.get(node.key, 0)) for node in walk.nodes())
     return Run(walk.run.id, walk.plan.pipeline.name, walk.state, steps, walk.run.path)
 
 
-def _step_result(walk: Walk, node: Node, count: int) -> StepResult:
+def _step_result(node: Node, count: int) -> StepResult:
     state = node.state if node.state in ("succeeded", "failed", "skipped", "not run") else ""
     state = state or (INTERRUPTED if count or node.inside else "not run")
     kinds = output_types(node.planned.step)

@@ -76,7 +76,7 @@ def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
         text = f"exit {who}: an exit step cannot be a fan-out or a sub-pipeline"
         yield at("GF174", text, path, hint="make it one container")
     for place, ref in dict.fromkeys(step.references()):
-        yield from _reference(pipeline, section, name, step, ref, (*path, *place))
+        yield from _reference(pipeline, name, step, ref, (*path, *place))
     if step.runs_container and step.image is None:
         yield at("GF176", f"{who} has no image", path, hint="give it one, or set defaults.image", key=True)
     for rule in STEP_RULES:
@@ -103,9 +103,7 @@ def _need(pipeline: Pipeline, section: str, name: str, need: str, path: tuple[st
         yield at("GF177", text, path, hint=did_you_mean(need, pipeline.steps))
 
 
-def _reference(
-    pipeline: Pipeline, section: str, name: str, step: Step, ref: Ref, path: tuple[str | int, ...]
-) -> Iterator[Finding]:
+def _reference(pipeline: Pipeline, name: str, step: Step, ref: Ref, path: tuple[str | int, ...]) -> Iterator[Finding]:
     at = partial(finding_at, pipeline)
     who = f'step "{name}"'
     if isinstance(ref, RunRef):

@@ -594,9 +594,7 @@ class Builder:
         step = self.steps[name]
         layers = loops(step, self)
         items: dict[ItemRef, Item] = {ref: item for layer in layers for ref, item in layer.items.items()}
-        task = (
-            self.sub_pipeline(name, step, dag) if step.pipeline is not None else self.container(name, step, dag, items)
-        )
+        task = self.sub_pipeline(name, step) if step.pipeline is not None else self.container(name, step, dag, items)
         condition = step.when
         each_time = asks_item(condition)
         if condition is not None and each_time:
@@ -675,7 +673,7 @@ class Builder:
         outcome = [outcome_channel(self.pipeline)] if asks_outcome(step) else []
         return [*spelling.used, *outcome], list(claims.values()), containers.cached_settings(step, pod)
 
-    def sub_pipeline(self, name: str, step: Step, dag: Dag) -> Task:
+    def sub_pipeline(self, name: str, step: Step) -> Task:
         """Another pipeline as one task."""
         assert step.pipeline is not None
         outside = {
