@@ -32,27 +32,8 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import condition_types, may_be_skipped, output_types, reference_type
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
-from gpuflow.targets.argo import templates
+from gpuflow.targets.argo import references, templates
 from gpuflow.targets.argo.alerts import alert_tasks
-from gpuflow.targets.argo.references import (
-    PLAIN_TYPES,
-    Defaults,
-    Inputs,
-    RunFacts,
-    Scope,
-    condition,
-    constant,
-    hidden_json,
-    input_name,
-    percent_decoded,
-    percent_encoded,
-    percent_encoded_text,
-    safe_value,
-    typed_list,
-    typed_value,
-    unquoted_item,
-    without_tags,
-)
 from gpuflow.targets.argo.shared_templates import Names
 from gpuflow.targets.refusals import fan_out_finding
 
@@ -66,7 +47,7 @@ def exported_outputs(pipeline: Pipeline) -> frozenset[OutputRef]:
 def with_exports(outputs: dict[str, Any], step: str, wanted: frozenset[OutputRef]) -> dict[str, Any]:
     """A template's outputs, those that are wanted under a name that is global to the workflow."""
     refs = [(one, OutputRef(step, one["name"])) for one in outputs["parameters"]]
-    named = [{**one, "globalName": input_name(ref)} if ref in wanted else one for one, ref in refs]
+    named = [{**one, "globalName": references.input_name(ref)} if ref in wanted else one for one, ref in refs]
     return {**outputs, "parameters": named}
 
 
@@ -75,7 +56,7 @@ def exported_value(pipeline: Pipeline, ref: OutputRef) -> str:
     step = pipeline.steps[ref.step]
     default = "[]" if step.for_each else text_of(step.outputs[ref.name].default)
     # Argo ends the expression at the first pair of closing braces, so the default's are written as escapes.
-    return f"(workflow.outputs?.parameters?.['{input_name(ref)}'] ?? {constant(default)})"
+    return f"(workflow.outputs?.parameters?.['{references.input_name(ref)}'] ?? {references.constant(default)})"
 
 
 def is_late(name: str, step: Step, wanted: frozenset[OutputRef]) -> bool:
@@ -114,16 +95,16 @@ def is_written(step: Step) -> bool:
     return not any(_is_open(source) for source in (step.for_each or {}).values())
 
 
-def scope_of(step: Step, *, nested: bool, defaults: Defaults) -> Scope:
+def scope_of(step: Step, *, nested: bool, defaults: references.Defaults) -> references.Scope:
     """How the step's task reads what it refers to. `defaults`: for outputs of steps that were skipped."""
-    return Scope(nested, len(step.for_each or ()) == 1, is_written(step), defaults)
+    return references.Scope(nested, len(step.for_each or ()) == 1, is_written(step), defaults)
 
 
 def _is_open(source: Any) -> bool:
     return isinstance(source, ParamRef | OutputRef)
 
 
-def loop(step: Step, scope: Scope) -> dict[str, Any]:
+def loop(step: Step, scope: references.Scope) -> dict[str, Any]:
     """`withItems` or `withParam`, or nothing for a step that is no fan-out."""
     if not step.for_each:
         return {}
@@ -136,11 +117,11 @@ def loop(step: Step, scope: Scope) -> dict[str, Any]:
         text = json.dumps(items, ensure_ascii=False).replace("{{", "{\\u007b")
         return {"withItems": items} if is_static(step) else {"withParam": text}
     if len(keys) == 1:
-        return {"withParam": hidden_json(scope.text(sources[0]))}
-    return {"withParam": hidden_json(_combinations(step.for_each, scope))}
+        return {"withParam": references.hidden_json(scope.text(sources[0]))}
+    return {"withParam": references.hidden_json(_combinations(step.for_each, scope))}
 
 
-def _combinations(sources: dict[str, Any], scope: Scope) -> str:
+def _combinations(sources: dict[str, Any], scope: references.Scope) -> str:
     """The expression for every combination as a list of maps of texts. Braces never touch: `}}` would end the tag."""
     *outer, last = sources
     texts = {name: _texts_of(source, scope) for name, source in sources.items()}
@@ -151,10 +132,10 @@ def _combinations(sources: dict[str, Any], scope: Scope) -> str:
     return f"toJson(flatten({result}))"
 
 
-def _texts_of(source: Any, scope: Scope) -> str:
+def _texts_of(source: Any, scope: references.Scope) -> str:
     if _is_open(source):
         return f"map(fromJSON({scope.text(source)}), {AS_TEXT})"
-    return "[" + ", ".join(constant(text_of(value)) for value in _values(source)) + "]"
+    return "[" + ", ".join(references.constant(text_of(value)) for value in _values(source)) + "]"
 
 
 def is_quoted(step: Step, name: str) -> bool:
@@ -181,7 +162,7 @@ def item_findings(pipeline: Pipeline, name: str, step: Step) -> Iterator[Finding
 
 def _protect_item(text: str) -> str:
     """An item as text that neither Argo nor the kubelet changes; numbers too, so that no engine prints them anew."""
-    return without_tags(escape(text, glued=True))
+    return references.without_tags(escape(text, glued=True))
 
 
 def _values(source: Any) -> list[Any]:
@@ -202,7 +183,7 @@ def needs_template(name: str, step: Step, wanted: frozenset[OutputRef]) -> bool:
 
 
 def loop_template(
-    pipeline: Pipeline, name: str, task: Task, title: str, scope: Scope, wanted: frozenset[OutputRef]
+    pipeline: Pipeline, name: str, task: Task, title: str, scope: references.Scope, wanted: frozenset[OutputRef]
 ) -> tuple[dict[str, Any], Task]:
     """The template `title` around the loop, and the task that calls it in place of `task`."""
     step = pipeline.effective(name)
@@ -253,26 +234,26 @@ def _uses_item(value: str) -> bool:
     return "{{item" in value or "(item" in value or " item[" in value
 
 
-def _outer_references(step: Step, scope: Scope) -> dict[str, expression.Reference]:
+def _outer_references(step: Step, scope: references.Scope) -> dict[str, expression.Reference]:
     """References of the condition that the loop's own template cannot see, by the input that carries each."""
     assert step.when is not None
     kinds = (OutputRef, ParamRef) if scope.nested else (OutputRef,)
     found = [reference for reference in expression.references(step.when) if isinstance(reference.ref, kinds)]
-    return {f"when--{input_name(reference.ref)}": reference for reference in found}
+    return {f"when--{references.input_name(reference.ref)}": reference for reference in found}
 
 
-def _condition_inputs(pipeline: Pipeline, step: Step, scope: Scope) -> list[dict[str, str]]:
+def _condition_inputs(pipeline: Pipeline, step: Step, scope: references.Scope) -> list[dict[str, str]]:
     types, handed = condition_types(pipeline, step), []
     for name, reference in sorted(_outer_references(step, scope).items()):
         kind, ref = types[expression.render(reference)], reference.ref
         # Text for a sub-pipeline's parameter passes through Argo once more, so it travels without braces.
-        plain = kind in PLAIN_TYPES
-        value = scope.checked_number(ref, kind) if plain else percent_encoded(scope.text(ref))
+        plain = kind in references.PLAIN_TYPES
+        value = scope.checked_number(ref, kind) if plain else references.percent_encoded(scope.text(ref))
         handed.append({"name": name, "value": value})
     return handed
 
 
-def _inner_condition(pipeline: Pipeline, step: Step, scope: Scope) -> str:
+def _inner_condition(pipeline: Pipeline, step: Step, scope: references.Scope) -> str:
     assert step.when is not None
     carriers = {reference.ref: name for name, reference in _outer_references(step, scope).items()}
 
@@ -280,9 +261,9 @@ def _inner_condition(pipeline: Pipeline, step: Step, scope: Scope) -> str:
         if isinstance(ref, ItemRef) or ref not in carriers:
             return scope.read(ref, kind)
         value = f"inputs.parameters['{carriers[ref]}']"
-        return value if kind in PLAIN_TYPES else percent_decoded(value)
+        return value if kind in references.PLAIN_TYPES else references.percent_decoded(value)
 
-    return f"{{{{={condition(step.when, condition_types(pipeline, step), read)}}}}}"
+    return f"{{{{={references.condition(step.when, condition_types(pipeline, step), read)}}}}}"
 
 
 MAIN, EXIT = "main", "exit"
@@ -291,9 +272,9 @@ MAIN, EXIT = "main", "exit"
 class Templates:
     """All templates of one workflow, in the order they are first needed."""
 
-    def __init__(self, plan: Plan, semaphores: str | None = None, facts: RunFacts | None = None) -> None:
+    def __init__(self, plan: Plan, semaphores: str | None = None, facts: references.RunFacts | None = None) -> None:
         self.plan = plan
-        self.facts = facts or RunFacts()
+        self.facts = facts or references.RunFacts()
         self.semaphores = semaphores
         self.names = Names((MAIN, EXIT))
         self.found: list[dict[str, Any]] = []
@@ -328,7 +309,7 @@ class Templates:
             task = {
                 "name": each.name,
                 "template": title,
-                "arguments": _arguments(pipeline, inputs, step, Scope(), ending=True),
+                "arguments": _arguments(pipeline, inputs, step, references.Scope(), ending=True),
                 "when": _exit_condition(pipeline, step),
             }
             tasks.append({key: value for key, value in task.items() if value})
@@ -336,16 +317,18 @@ class Templates:
         self.found.insert(place, {"name": EXIT, "dag": {"tasks": [*tasks, *alerts]}})
         self.found += called
 
-    def _step(self, each: PlannedStep, prefix: str, wanted: frozenset[OutputRef] = frozenset()) -> tuple[str, Inputs]:
+    def _step(
+        self, each: PlannedStep, prefix: str, wanted: frozenset[OutputRef] = frozenset()
+    ) -> tuple[str, references.Inputs]:
         step, title = each.step, self.names.claim(prefix + each.own_name)
         if step.approval is not None:
             self.found.append(templates.approval_template(step.approval, title))
-            return title, Inputs()
+            return title, references.Inputs()
         if step.pipeline is not None:
             self.dag(each, title)
-            return title, Inputs()
+            return title, references.Inputs()
         within = templates.PLACE_TAG if each.parent else ""
-        template, inputs = templates.step_template(each, title, self.semaphores, Inputs(self.facts), within)
+        template, inputs = templates.step_template(each, title, self.semaphores, references.Inputs(self.facts), within)
         if "outputs" in template and not step.for_each:
             template["outputs"] = with_exports(template["outputs"], each.own_name, wanted)
             if "memoize" in template:  # an entry holds outputs with the names they are exported under
@@ -378,7 +361,7 @@ class Templates:
         return {key: value for key, value in task.items() if value}
 
 
-def skipped_outputs(pipeline: Pipeline) -> Defaults:
+def skipped_outputs(pipeline: Pipeline) -> references.Defaults:
     """What others read when a step was skipped: its outputs' defaults, and of a fan-out no values at all. Argo also
     skips a fan-out over a list that turns out to be empty."""
     skipped = may_be_skipped(pipeline)
@@ -392,10 +375,10 @@ def skipped_outputs(pipeline: Pipeline) -> Defaults:
     return found
 
 
-def _condition(pipeline: Pipeline, step: Step, scope: Scope) -> str | None:
+def _condition(pipeline: Pipeline, step: Step, scope: references.Scope) -> str | None:
     if step.when is None:
         return None
-    return f"{{{{={condition(step.when, condition_types(pipeline, step), scope.read)}}}}}"
+    return f"{{{{={references.condition(step.when, condition_types(pipeline, step), scope.read)}}}}}"
 
 
 STATUS = {"failure": "!= Succeeded", "success": "== Succeeded"}
@@ -408,9 +391,9 @@ def _exit_condition(pipeline: Pipeline, step: Step) -> str | None:
         return f"{{{{workflow.status}}}} {by_status}" if by_status else None
 
     def read_exported(ref: Ref, kind: str) -> str:
-        return exported_value(pipeline, ref) if isinstance(ref, OutputRef) else Scope().read(ref, kind)
+        return exported_value(pipeline, ref) if isinstance(ref, OutputRef) else references.Scope().read(ref, kind)
 
-    own = condition(step.when, condition_types(pipeline, step), read_exported)
+    own = references.condition(step.when, condition_types(pipeline, step), read_exported)
     if not by_status:
         return f"{{{{={own}}}}}"
     return f"{{{{=workflow.status {by_status.replace('Succeeded', repr('Succeeded'))} && ({own})}}}}"
@@ -431,7 +414,7 @@ def _call_parameters(step: Step) -> dict[str, Any]:
 
 
 def _arguments(
-    pipeline: Pipeline, inputs: Inputs, step: Step, scope: Scope, *, ending: bool = False
+    pipeline: Pipeline, inputs: references.Inputs, step: Step, scope: references.Scope, *, ending: bool = False
 ) -> dict[str, Any] | None:
     """Values for the template's inputs: safe text for containers, carried text for a sub-pipeline's parameters.
 
@@ -441,21 +424,27 @@ def _arguments(
         kind = reference_type(pipeline, step, ref)
         if ending and isinstance(ref, OutputRef):
             value = _reference_text(pipeline, ref, exported_value(pipeline, ref))
-            parameters[name] = f"{{{{={typed_value(value, kind, ref)}}}}}" if kind in PLAIN_TYPES else safe_value(value)
+            parameters[name] = (
+                f"{{{{={references.typed_value(value, kind, ref)}}}}}"
+                if kind in references.PLAIN_TYPES
+                else references.safe_value(value)
+            )
         elif isinstance(ref, ItemRef) and static:  # the list itself was written safely
             quoted = not scope.single_item and is_quoted(step, ref.name)
-            parameters[name] = unquoted_item(ref.name) if quoted else scope.argument(ref)
-        elif kind in PLAIN_TYPES:
+            parameters[name] = references.unquoted_item(ref.name) if quoted else scope.argument(ref)
+        elif kind in references.PLAIN_TYPES:
             parameters[name] = scope.checked_number(ref, kind)
         else:
-            parameters[name] = safe_value(_reference_text(pipeline, ref, scope.text(ref)))
+            parameters[name] = references.safe_value(_reference_text(pipeline, ref, scope.text(ref)))
     for name, value in _call_parameters(step).items():
         assert step.pipeline is not None
         kind = step.pipeline.params[name].type
         if not isinstance(value, ParamRef | OutputRef | ItemRef):
-            parameters[name] = text_of(value) if kind in PLAIN_TYPES else percent_encoded_text(text_of(value))
-        elif kind not in PLAIN_TYPES:
-            parameters[name] = percent_encoded(_reference_text(pipeline, value, scope.text(value)))
+            parameters[name] = (
+                text_of(value) if kind in references.PLAIN_TYPES else references.percent_encoded_text(text_of(value))
+            )
+        elif kind not in references.PLAIN_TYPES:
+            parameters[name] = references.percent_encoded(_reference_text(pipeline, value, scope.text(value)))
         elif static and isinstance(value, ItemRef):
             parameters[name] = scope.argument(value)
         else:
@@ -470,7 +459,7 @@ def _reference_text(pipeline: Pipeline, ref: Ref, value: str) -> str:
     if step is None or not step.for_each:
         return value
     assert isinstance(ref, OutputRef)
-    return typed_list(value, output_types(step.model_copy(update={"for_each": None}))[ref.name])
+    return references.typed_list(value, output_types(step.model_copy(update={"for_each": None}))[ref.name])
 
 
 def _nested_outputs(pipeline: Pipeline) -> dict[str, Any]:
@@ -478,7 +467,7 @@ def _nested_outputs(pipeline: Pipeline) -> dict[str, Any]:
     defaults = skipped_outputs(pipeline)
     for name, ref in pipeline.outputs.items():
         assert isinstance(ref, OutputRef)
-        source = {"parameter": Scope(nested=True).argument(ref)}
+        source = {"parameter": references.Scope(nested=True).argument(ref)}
         if ref in defaults:
             source["default"] = defaults[ref]
         parameters.append({"name": name, "valueFrom": source})
