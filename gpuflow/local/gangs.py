@@ -3,6 +3,8 @@
 The supervisors meet at 127.0.0.1 and agree how the attempt ended, as they do in pods. What the launcher does on a
 cluster is done here: all ranks are started together or none, the others are ended when one has gone, the attempt has
 one reason and costs one of one budget. Each attempt has ports of its own, which no other run on this machine takes.
+
+The attempt of any other step is launched here too: it is one supervisor, which agrees with nobody.
 """
 
 from __future__ import annotations
