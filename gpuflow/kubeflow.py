@@ -37,8 +37,7 @@ from gpuflow.spec.rules.remarks import log_findings, step_template_warnings, val
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import Literally
 from gpuflow.targets.kubeflow import target
-from gpuflow.targets.kubeflow.build import component as executor_component
-from gpuflow.targets.kubeflow.dag import (
+from gpuflow.targets.kubeflow.build import (
     BOOLEAN,
     DOUBLE,
     INTEGER,
@@ -50,11 +49,12 @@ from gpuflow.targets.kubeflow.dag import (
     ArtifactType,
     Type,
     component_outputs,
-    in_order,
     with_paths,
 )
+from gpuflow.targets.kubeflow.build import component as executor_component
 from gpuflow.targets.kubeflow.facts import COMPONENT, KubeflowOptions
 from gpuflow.targets.kubeflow.installation import unowned_claims, unowned_warning
+from gpuflow.targets.kubeflow.pods import in_order
 from gpuflow.targets.kubeflow.references import replaced_part
 from gpuflow.targets.kubeflow.single_step import StepMessages, TaskSettings, apply_settings, step_messages
 from gpuflow.targets.single_step import refuse_arguments, site_of

@@ -30,13 +30,13 @@ FAMILIES = {
     "document": "gpuflow.readers.findings.rules:RULES",
     "check": "gpuflow.checker.rules:RULES",
     "argo's refusals": "gpuflow.targets.argo.refusals:REFUSALS",
-    "argo's notes": "gpuflow.targets.argo.notes:RULES",
+    "argo's notes": "gpuflow.targets.argo.refusals:RULES",
     "airflow's refusals": "gpuflow.targets.airflow.refusals:REFUSALS",
-    "airflow's notes": "gpuflow.targets.airflow.notes:NOTES",
+    "airflow's notes": "gpuflow.targets.airflow.refusals:NOTES",
     "kubeflow's refusals": "gpuflow.targets.kubeflow.refusals:REFUSALS",
     "kubeflow's refusals beside alerts": "gpuflow.targets.kubeflow:BESIDE_ALERTS",
     "kubeflow's support": "gpuflow.targets.kubeflow:SUPPORT",
-    "kubeflow's notes": "gpuflow.targets.kubeflow.notes:NOTES",
+    "kubeflow's notes": "gpuflow.targets.kubeflow.refusals:NOTES",
 }
 """Where the rules over each kind of context are listed, in the order of a report."""
 DECORATORS = ("rule", "check_rule", "refusal")

@@ -186,7 +186,7 @@ def make_object(node: Any, live: Mapping[str, Any]) -> Any:
     """The object that a piece of source would make."""
     if isinstance(node, Call):
         head, _, rest = node.name.partition(".")
-        function = _imported_object(head, live)
+        function = _imported_object(head)
         function = getattr(function, rest) if rest else function
         return function(*(make_object(arg, live) for arg in node.args), **make_object(dict(node.named), live))
     if isinstance(node, Method):
@@ -194,7 +194,7 @@ def make_object(node: Any, live: Mapping[str, Any]) -> Any:
         return function(*(make_object(arg, live) for arg in node.args), **make_object(dict(node.named), live))
     if isinstance(node, Name):
         head, _, rest = node.text.partition(".")
-        found = live[head] if head in live else _imported_object(head, live)
+        found = live[head] if head in live else _imported_object(head)
         return getattr(found, rest) if rest else found
     if isinstance(node, Import):
         found = getattr(importlib.import_module(node.module), node.attribute)
@@ -210,5 +210,5 @@ def make_object(node: Any, live: Mapping[str, Any]) -> Any:
     return node
 
 
-def _imported_object(name: str, live: Mapping[str, Any]) -> Any:
+def _imported_object(name: str) -> Any:
     return range if name == "range" else getattr(importlib.import_module(HOMES[name]), name)

@@ -47,7 +47,8 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as fault:
-        return _explain(fault)
+        # Ctrl-C while a class is made: Python 3.11 wraps it.
+        return 130 if isinstance(fault.__cause__, KeyboardInterrupt) else _explain(fault)
 
 
 def _explain(fault: Exception) -> int:

@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -239,32 +238,12 @@ def _working_folder(wanted: str | None, values: MappedValues, place: Place) -> P
 
 @dataclass
 class Running:
-    """An attempt that runs."""
+    """A supervisor that runs, with its program: an attempt, or one rank of it."""
 
     program: Program
     process: subprocess.Popen[bytes]
-    began: float = field(default_factory=time.monotonic)
-    remark: str = ""
-    """What the user should know about this start."""
 
-    @property
-    def supervisors(self) -> list[tuple[int, int | None]]:
-        """Its process, and when that began: so it is known again."""
-        return [(self.process.pid, process_began(self.process.pid))]
-
-    @property
-    def grace(self) -> float:
-        return self.program.grace
-
-    def log(self, _: End) -> Path:
-        """Where what it wrote is, for whoever asks why it ended so."""
-        return self.program.folder / "log"
-
-    def watch(self, events: Events, planned: PlannedStep, ended: Callable[[End], None]) -> None:
-        """Call `ended` once it has ended."""
-        self.watch_code(events, lambda code: ended(end_of(planned, self.program, code)))
-
-    def watch_code(self, events: Events, ended: Callable[[int], None]) -> None:
+    def watch(self, events: Events, ended: Callable[[int], None]) -> None:
         """Call `ended` with the exit code of the supervisor."""
 
         def take(code: int) -> None:
@@ -273,9 +252,6 @@ class Running:
             ended(code)
 
         events.watch(self.process, take)
-
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
 
     def last_progress(self) -> progress.Progress | None:
         """How far its program is, as far as that has said so."""
@@ -370,12 +346,6 @@ def code_in(folder: Path) -> int | None:
     return None if said is None else int(said.get("exit_code", 1))
 
 
-def end_left(planned: PlannedStep, folder: Path, outputs: Path) -> End:
-    """How an attempt ended that a killed run has left."""
-    code = code_in(folder)
-    return LEFT if code is None else end_in(planned, folder, outputs, code)
-
-
 def _success(planned: PlannedStep, outputs: Path) -> End:
     found = {}
     for name, output in planned.step.outputs.items():
@@ -385,6 +355,12 @@ def _success(planned: PlannedStep, outputs: Path) -> End:
         except OSError as fault:
             return End(FAILED, 0, f'the output "{name}" cannot be read: {fault.strerror}')
     return End(SUCCEEDED, 0, "", outcomes.SUCCEEDED, found)
+
+
+def write_end(run: RunFolder, key: str, attempt: int, end: End, **more: float) -> None:
+    """Write into the run's journal how an attempt ended."""
+    how = {"state": end.state, "code": end.code, "because": end.because, **more, "outputs": dict(end.outputs)}
+    run.write("ended", step=key, attempt=attempt, **how)
 
 
 LEFT = End(INTERRUPTED, outcomes.EXIT_INTERRUPTED, "its run was killed", outcomes.INTERRUPTED)

@@ -3,6 +3,8 @@
 The supervisors meet at 127.0.0.1 and agree how the attempt ended, as they do in pods. What the launcher does on a
 cluster is done here: all ranks are started together or none, the others are ended when one has gone, the attempt has
 one reason and costs one of one budget. Each attempt has ports of its own, which no other run on this machine takes.
+
+The attempt of any other step is launched here too: it is one supervisor, which agrees with nobody.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from gpuflow.local.record import INTERRUPTED, SUCCEEDED
 from gpuflow.plan import PlannedStep
 from gpuflow.pod.gang import gang_environment
 from gpuflow.runtime.base import outcomes, progress
+from gpuflow.runtime.base.attempt_folder import process_began
 from gpuflow.runtime.gangs.ranks.protocol import LEADER, NAME, RANK, SECRET, TIMES, new_secret
 from gpuflow.spec.step import Step, leader_step
 
@@ -101,10 +104,11 @@ def _is_free(port: int) -> bool:
 
 def launch(
     planned: PlannedStep, values: MappedValues, place: Place, shares: tuple[Share, ...], interruptions: int
-) -> GangRun:
-    """Start all ranks of an attempt, or OSError and none. `interruptions`: how many came before it."""
-    assert planned.step.gang is not None
+) -> AttemptRun:
+    """Start an attempt with all its ranks, or OSError and none. `interruptions`: how many came before it."""
     run, key, number = place.run, place.key, values.attempt
+    if planned.step.gang is None:
+        return AttemptRun([attempts.launch(planned, values, place, shares[0])], run.attempt(key, number))
     if number > 1:  # its pods are gone, and their scratch space with them
         for folder in run.attempt(key, number - 1).glob("rank-*/files"):
             shutil.rmtree(folder, ignore_errors=True)
@@ -126,7 +130,7 @@ def launch(
             rank_here = Rank(rank, gpus, _variables(moved, gpus, planned, known))
             own = replace(place, rank=rank_here, options=(*place.options, TIMEOUT))
             started.append(attempts.launch(replace(planned, step=moved), copy(values), own, share))
-        return GangRun(started, ports, run.attempt(key, number), _remark(planned.step, ports.first))
+        return AttemptRun(started, run.attempt(key, number), ports, _remark(planned.step, ports.first))
     except BaseException:
         for running in started:
             running.kill()
@@ -156,11 +160,12 @@ def _variables(step: Step, gpus: int, planned: PlannedStep, known: Mapping[str, 
     return {**found, **{name: known[name] for name in (SECRET, TIMES)}}
 
 
-class GangRun:
-    """An attempt of a gang that runs."""
+class AttemptRun:
+    """An attempt that runs: the supervisor of a step, or those of all ranks of a gang."""
 
-    def __init__(self, ranks: list[Running], ports: Ports, folder: Path, remark: str = "") -> None:
-        self.ranks, self.ports, self.folder = ranks, ports, folder
+    def __init__(self, ranks: list[Running], folder: Path, ports: Ports | None = None, remark: str = "") -> None:
+        """`remark`: what the user should know about this start."""
+        self.ranks, self.ports, self.folder, self.began = ranks, ports, folder, time.monotonic()
         self.codes: dict[int, int] = {}
         """The exit codes of the supervisors that have ended."""
         self._told: set[int] = set()
@@ -169,37 +174,44 @@ class GangRun:
 
     @property
     def supervisors(self) -> list[tuple[int, int | None]]:
-        return [each for running in self.ranks for each in running.supervisors]
+        """Their processes, and when each began: so they are known again."""
+        return [(each.process.pid, process_began(each.process.pid)) for each in self.ranks]
 
     @property
     def grace(self) -> float:
-        return max(running.grace for running in self.ranks)
+        return max(running.program.grace for running in self.ranks)
 
     def seconds(self) -> float:
-        return self.ranks[0].seconds()
+        return time.monotonic() - self.began
 
     def last_progress(self) -> progress.Progress | None:
         """How far rank 0 is: it speaks for all."""
         return self.ranks[0].last_progress()
 
     def log(self, end: End) -> Path:
-        """The log of the rank whose end this is."""
+        """Where what it wrote is, for whoever asks why it ended so: the log of the rank whose end this is."""
         return self.ranks[end.rank or 0].program.folder / "log"
 
     def watch(self, events: Events, planned: PlannedStep, ended: Callable[[End], None]) -> None:
         """Call `ended` once all ranks have ended, with the one end of all."""
 
         def take(rank: int, code: int) -> None:
-            if code and not any(self.codes.values()):
-                events.at(time.monotonic() + PATIENCE, lambda: self._end_others(events))
+            is_first_bad = code and not any(self.codes.values())
             self.codes[rank] = code
             if len(self.codes) == len(self.ranks):
-                self.ports.close()
-                outputs = self.ranks[0].program.outputs
-                ended(end_of(planned, self.folder, outputs, self.codes, self._told))
+                ended(self._end(planned))
+            elif is_first_bad:
+                events.at(time.monotonic() + PATIENCE, lambda: self._end_others(events))
 
         for rank, running in enumerate(self.ranks):
-            running.watch_code(events, partial(take, rank))
+            running.watch(events, partial(take, rank))
+
+    def _end(self, planned: PlannedStep) -> End:
+        first = self.ranks[0].program
+        if self.ports is None:
+            return attempts.end_of(planned, first, self.codes[0])
+        self.ports.close()
+        return end_of(planned, self.folder, first.outputs, self.codes, self._told)
 
     def _end_others(self, events: Events) -> None:
         """A rank that had not met the others yet waits for one that is gone."""
@@ -235,6 +247,9 @@ def end_of(
 
 def end_left(planned: PlannedStep, folder: Path, outputs: Path) -> End:
     """The one end of an attempt that a killed run has left, by the last words of its supervisors."""
+    if planned.step.gang is None:
+        code = attempts.code_in(folder)
+        return attempts.LEFT if code is None else attempts.end_in(planned, folder, outputs, code)
     codes = {rank: attempts.code_in(rank_folder(folder, rank)) for rank in range(len(ranks_of(planned.step)))}
     ends = {rank: _end_of_rank(planned, folder, outputs, rank, code) for rank, code in codes.items()}
     return agree(planned, ends, set())

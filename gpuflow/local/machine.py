@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from gpuflow.catalog import FormName, parse_profile
 from gpuflow.catalog import model as find_model
 from gpuflow.core.errors import join_names
-from gpuflow.local.gpus import CUDA, NVIDIA, Gpu, ask, gpus_here, visible
+from gpuflow.local.gpus import CUDA, NVIDIA, Gpu, gpus_here, visible
 from gpuflow.quantity import NANO, Format, Quantity
 from gpuflow.runtime.base.container import available_memory
 from gpuflow.spec.step import Step
@@ -57,19 +57,11 @@ def this_machine(environment: Mapping[str, str] | None = None) -> Machine:
 
 
 def _cpu() -> Quantity:
-    try:
-        here = len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS
-        here = os.cpu_count() or 1
-    return min((Quantity.from_units(here), *cpu_limits()))
+    return min((Quantity.from_units(len(os.sched_getaffinity(0))), *cpu_limits()))
 
 
 def _memory() -> Quantity:
-    if sys.platform == "darwin":
-        answer = ask(("sysctl", "-n", "hw.memsize"))
-        total = int(answer.text) if answer is not None and answer.text.strip().isdigit() else 0
-    else:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min((Quantity.from_units(total, Format.BINARY_SI), *memory_limits()))
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from gpuflow.core.errors import fail
@@ -35,32 +35,36 @@ _OPENING = " \t\r\f\v=:,;([{<>|&`!"
 _BETWEEN_WORDS = re.compile(r"[\s\"',;|<>()]")
 
 
-@dataclass(frozen=True)
+@dataclass
 class PathMap:
     """Where paths of a step are on this machine."""
 
-    entries: Mapping[str, Path]
-    notes: Mapping[str, str] = field(default_factory=dict)
+    entries: dict[str, Path] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
     """What each of them is, in words."""
-    stays: tuple[str, ...] = ()
+    stays: list[str] = field(default_factory=list)
     """Sentences about paths that are this machine's own."""
-    files: frozenset[str] = frozenset()
+    files: set[str] = field(default_factory=set)
     """Those that may be files: their folders are made, they are not."""
-    in_image: frozenset[str] = frozenset()
+    in_image: set[str] = field(default_factory=set)
     """Those that a container has by itself, and that no folder may hide."""
-    read_only: frozenset[str] = frozenset()
-    _words: Mapping[str, str] = field(init=False, repr=False, compare=False)
-    _pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    read_only: set[str] = field(default_factory=set)
+    own: Path = Path()
+    """What stands for `/` where nothing else is said of a path."""
+    shared: Path = Path()
+    """The folder that the steps of the run share."""
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _words(self) -> dict[str, str]:
         known = {normalize_path(path): str(here) for path, here in self.entries.items()}
         known.pop("/", None)
         # What is there already is found as itself, so that nothing is mapped twice.
-        words = {**{here: here for here in known.values()}, **known}
-        longest_first = sorted(words, key=lambda path: (-len(path), path))
-        pattern = f"(?:{'|'.join(map(re.escape, longest_first))}){_END}" if words else r"(?!)"
-        object.__setattr__(self, "_words", words)
-        object.__setattr__(self, "_pattern", re.compile(pattern))
+        return {**{here: here for here in known.values()}, **known}
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        longest_first = sorted(self._words, key=lambda path: (-len(path), path))
+        return re.compile(f"(?:{'|'.join(map(re.escape, longest_first))}){_END}" if self._words else r"(?!)")
 
     def word(self, text: str) -> str:
         """The text with each of its paths where it is here: whole components, the longest one that is known. What goes
@@ -84,41 +88,6 @@ class PathMap:
         """What is where, one sentence for each path."""
         told = [f"{path} is {here}: {self.notes[path]}" for path, here in self.entries.items() if path in self.notes]
         return [*told, *self.stays]
-
-
-def _begins_path(text: str, at: int) -> bool:
-    """Whether a path begins at this place, and does not only go on."""
-    begin = max(0, at - _LOOK_BACK)
-    before = text[max(begin, text.rfind("\n", begin, at) + 1) : at]
-    if not before or before.endswith("file://") or _GLUED_OPTION.search(before[-3:]):
-        return True
-    if before[-1] in _QUOTES:
-        before = before.rstrip(_QUOTES + "\\")
-        before = before[:-3] + _TEXT_PREFIX.sub(r"\1", before[-3:])
-        if before.rstrip().endswith("+"):  # a text that is put behind another one
-            return False
-    if not before:
-        return True
-    if before[-1] == "@":  # `-d @/data/x` reads a file; `user@/data` is no path
-        return before[-2:-1] in ("", *_OPENING)
-    if before[-1] not in _OPENING or before.endswith("\\ "):
-        return False
-    word = _BETWEEN_WORDS.split(before)[-1]
-    is_remote = "://" in word or (before[-1] == ":" and "@" in word)  # https://host/?path=/data, user@host:/data
-    return not is_remote
-
-
-class _Places:
-    """Collects where the paths of one step are."""
-
-    def __init__(self, folder: Path, shared: Path) -> None:
-        self.own, self.shared = folder / "root", shared
-        self.entries: dict[str, Path] = {}
-        self.notes: dict[str, str] = {}
-        self.stays: list[str] = []
-        self.files: set[str] = set()
-        self.in_image: set[str] = set()
-        self.read_only: set[str] = set()
 
     def add(self, path: str, note: str, here: Path | None = None) -> None:
         path = normalize_path(path)
@@ -146,6 +115,28 @@ class _Places:
             self.stays.append(f"{SHM} is this machine's own, of its own size")
         else:
             self.add(SHM, "on disk, because this machine has none in memory")
+
+
+def _begins_path(text: str, at: int) -> bool:
+    """Whether a path begins at this place, and does not only go on."""
+    begin = max(0, at - _LOOK_BACK)
+    before = text[max(begin, text.rfind("\n", begin, at) + 1) : at]
+    if not before or before.endswith("file://") or _GLUED_OPTION.search(before[-3:]):
+        return True
+    if before[-1] in _QUOTES:
+        before = before.rstrip(_QUOTES + "\\")
+        before = before[:-3] + _TEXT_PREFIX.sub(r"\1", before[-3:])
+        if before.rstrip().endswith("+"):  # a text that is put behind another one
+            return False
+    if not before:
+        return True
+    if before[-1] == "@":  # `-d @/data/x` reads a file; `user@/data` is no path
+        return before[-2:-1] in ("", *_OPENING)
+    if before[-1] not in _OPENING or before.endswith("\\ "):
+        return False
+    word = _BETWEEN_WORDS.split(before)[-1]
+    is_remote = "://" in word or (before[-1] == ":" and "@" in word)  # https://host/?path=/data, user@host:/data
+    return not is_remote
 
 
 def _folder_of(volume: Volume) -> tuple[str | None, str]:
@@ -178,7 +169,7 @@ def _name(text: str) -> str:
 
 def paths_of(planned: PlannedStep, folder: Path, shared: Path) -> PathMap:
     """Where the paths of a step are, below the folder of its own and the one that the steps of the run share."""
-    step, places = planned.step, _Places(folder.absolute(), shared.absolute())
+    step, places = planned.step, PathMap(own=folder.absolute() / "root", shared=shared.absolute())
     for path, volume in step.volumes.items():
         places.volume(path, volume)
     if step.shm is not None and SHM not in step.volumes:
@@ -202,11 +193,10 @@ def paths_of(planned: PlannedStep, folder: Path, shared: Path) -> PathMap:
         places.in_image.add(normalize_path(step.working_dir))
         places.add(step.working_dir, "the directory in which the run was started, in place of the image's", Path.cwd())
     _require_plain(planned, places)
-    kinds = map(frozenset, (places.files, places.in_image, places.read_only))
-    return PathMap(places.entries, places.notes, tuple(places.stays), *kinds)
+    return places
 
 
-def _add_output(places: _Places, path: str, working_dir: str | None, *, is_folder: bool) -> None:
+def _add_output(places: PathMap, path: str, working_dir: str | None, *, is_folder: bool) -> None:
     """A program makes the folder of its output, or finds it in its image. One that this machine does not have can only
     be the step's own."""
     above = posixpath.dirname(normalize_path(path))
@@ -219,7 +209,7 @@ def _add_output(places: _Places, path: str, working_dir: str | None, *, is_folde
         places.files.add(normalize_path(path))
 
 
-def _require_plain(planned: PlannedStep, places: _Places) -> None:
+def _require_plain(planned: PlannedStep, places: PathMap) -> None:
     for path, here in places.entries.items():
         if not _PLAIN.fullmatch(str(here)):
             sign = _PLAIN.sub("", str(here))[:1]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuflow.core.errors import Where, did_you_mean, fail, join_names
+from gpuflow.graph.order import reachable
 from gpuflow.local import attempt as attempts
 from gpuflow.local import gangs
 from gpuflow.local.attempt import Containers
@@ -61,27 +62,13 @@ def top_level(pipeline: Pipeline, names: Iterable[str], option: str) -> list[str
 
 def with_dependents(pipeline: Pipeline, names: Iterable[str]) -> set[str]:
     """These steps, and all that wait for them."""
-    after = edges(pipeline)
-    found: set[str] = set()
-    ahead = list(names)
-    while ahead:
-        name = ahead.pop()
-        if name not in found:
-            found.add(name)
-            ahead += after[name]
-    return found
+    wanted = set(names)
+    return wanted | reachable(edges(pipeline), wanted)
 
 
 def with_needs(plan: Plan, name: str) -> set[str]:
     """A step of the pipeline, and all that it waits for."""
-    found: set[str] = set()
-    ahead = [name]
-    while ahead:
-        here = ahead.pop()
-        if here not in found:
-            found.add(here)
-            ahead += plan.by_name[here].needs
-    return found
+    return {name} | reachable({each.name: each.needs for each in plan.steps}, [name])
 
 
 def changed_steps(before: Pipeline, after: Pipeline, site: Site) -> list[str]:
@@ -163,20 +150,9 @@ def end_leftovers(run: RunFolder, plan: Plan, containers: Containers | None, say
         if containers is not None:
             containers.end(run, key, step.attempts, DEFAULT_GRACE)
         folder = run.attempt(key, step.attempts)
-        planned = plan.by_name.get(plan_name(key))
-        end = attempts.LEFT
-        if planned is not None:
-            end_left = attempts.end_left if planned.step.gang is None else gangs.end_left
-            end = end_left(planned, folder, run.files(key) / "outputs")
-        run.write(
-            "ended",
-            step=key,
-            attempt=step.attempts,
-            state=end.state,
-            code=end.code,
-            because=end.because,
-            outputs=dict(end.outputs),
-        )
+        planned, outputs = plan.by_name.get(plan_name(key)), run.files(key) / "outputs"
+        end = attempts.LEFT if planned is None else gangs.end_left(planned, folder, outputs)
+        attempts.write_end(run, key, step.attempts, end)
 
 
 def _end(run: RunFolder, plan: Plan, found: container.Processes, mark: str) -> None:

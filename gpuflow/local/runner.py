@@ -6,13 +6,14 @@ import os
 import shlex
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import PydanticCustomError
 
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.local import resume
 from gpuflow.local.alerts import send_alerts
 from gpuflow.local.approvals import Approvals
 from gpuflow.local.attempt import Containers, Place, local_site
@@ -22,20 +23,6 @@ from gpuflow.local.events import Events
 from gpuflow.local.machine import Room, this_machine
 from gpuflow.local.preflight import CannotRunHere, Setting, refusals, remarks
 from gpuflow.local.record import COMMAND, FAILED, FOLDER, INTERRUPTED, RUNNING, SUCCEEDED, RunFolder, create
-from gpuflow.local.resume import (
-    LATEST,
-    accepted_changes,
-    carry_over,
-    end_leftovers,
-    has_open_steps,
-    require_needs,
-    require_same,
-    run_to_resume,
-    take_source,
-    top_level,
-    with_dependents,
-    with_needs,
-)
 from gpuflow.local.values import typed_value
 from gpuflow.local.walk import Node, Walk
 from gpuflow.plan import Plan, PlannedStep, plan_of
@@ -91,24 +78,8 @@ class Run:
 
     def document(self) -> dict[str, Any]:
         """The run as the JSON that programs read."""
-        steps = [
-            {
-                "name": each.name,
-                "state": each.state,
-                "attempts": each.attempts,
-                "outputs": dict(each.outputs),
-                **({"because": each.because} if each.because else {}),
-                **({"progress": dict(each.progress)} if each.progress else {}),
-            }
-            for each in self.steps
-        ]
-        return {
-            "run": self.run,
-            "pipeline": self.pipeline,
-            "state": self.state,
-            "steps": steps,
-            "folder": str(self.folder),
-        }
+        steps = [{key: value for key, value in asdict(each).items() if value not in ("", None)} for each in self.steps]
+        return {**asdict(self), "steps": steps, "folder": str(self.folder)}
 
 
 @dataclass(frozen=True)
@@ -168,9 +139,9 @@ class _Session:
         self.site = options.site if isinstance(options.site, Site) else Site.load(str(options.site))
         self.containers: Containers | None = None
         self.room = Room(this_machine(), options.jobs, options.pretend_gpus)
-        self.again = set(top_level(pipeline, options.again, "--again"))
+        self.again = set(resume.top_level(pipeline, options.again, "--again"))
         for name, option in ((options.until, "--until"), (options.only, "--only")):
-            top_level(pipeline, [name] if name else [], option)
+            resume.top_level(pipeline, [name] if name else [], option)
         if options.until and options.only:
             raise fail("GF903", "--until and --only exclude each other", where=COMMAND, hint="keep one")
         if options.approvals not in ("ask", "fail", "wait"):
@@ -207,7 +178,7 @@ class _Session:
     def _names_to_run(self, plan: Plan) -> set[str] | None:
         if self.options.only is not None:
             return {self.options.only}
-        return None if self.options.until is None else with_needs(plan, self.options.until)
+        return None if self.options.until is None else resume.with_needs(plan, self.options.until)
 
     # -- which run
 
@@ -219,24 +190,24 @@ class _Session:
         if options.resume is None and not self.again:
             return self._create()
         finished = None if self.again else False
-        run = run_to_resume(self.folder, self.pipeline, options.resume or LATEST, finished=finished)
+        run = resume.run_to_resume(self.folder, self.pipeline, options.resume or resume.LATEST, finished=finished)
         run.lock()
         try:
             run.read()
             self._accept_params(run)
-            again = with_dependents(self.pipeline, self.again)
-            accepted_changes(run, self.pipeline, self.site, again, edited=options.edited)
+            again = resume.with_dependents(self.pipeline, self.again)
+            resume.accepted_changes(run, self.pipeline, self.site, again, edited=options.edited)
             left = any(step.state == RUNNING for step in run.steps.values())
             containers = self.containers
             if containers is None and left and run.in_containers:
                 containers = Containers(find_engine(), {})
-            end_leftovers(run, plan, containers, self.console.say)
+            resume.end_leftovers(run, plan, containers, self.console.say)
             # What has ended meanwhile may be a step that was edited.
-            changed = accepted_changes(run, self.pipeline, self.site, again, edited=options.edited)
-            if again or run.state in (FAILED, SUCCEEDED) or has_open_steps(run, self.pipeline):
+            changed = resume.accepted_changes(run, self.pipeline, self.site, again, edited=options.edited)
+            if again or run.state in (FAILED, SUCCEEDED) or resume.has_open_steps(run, self.pipeline):
                 run.write("again", steps=sorted({*again, *self.pipeline.exit}))
             if run.facts().digest != digest(self.pipeline):
-                take_source(run, self.pipeline, self._params(run.facts().params))
+                resume.take_source(run, self.pipeline, self._params(run.facts().params))
             if changed:
                 self.console.say(f"the source has changed: {', '.join(changed)}")
         except BaseException:
@@ -245,13 +216,13 @@ class _Session:
         return run
 
     def _open_for_one(self, plan: Plan, name: str) -> RunFolder:
-        source = run_to_resume(self.folder, self.pipeline, self.options.resume or LATEST, finished=True)
+        source = resume.run_to_resume(self.folder, self.pipeline, self.options.resume or resume.LATEST, finished=True)
         self._accept_params(source)
-        require_same(plan, source, name, edited=self.options.edited)
+        resume.require_same(plan, source, name, edited=self.options.edited)
         run = self._create(source.facts().params)
         try:
-            carry_over(source, run, (each for each in self.pipeline.steps if each != name))
-            require_needs(plan, run, name, source)
+            resume.carry_over(source, run, (each for each in self.pipeline.steps if each != name))
+            resume.require_needs(plan, run, name, source)
         except BaseException:
             run.close()
             raise
@@ -356,11 +327,11 @@ def result_of(walk: Walk) -> Run:
         head, _, tail = key.rpartition(".")
         name = f"{head}.{tail.partition('@')[0]}" if head else tail.partition("@")[0]
         counts[name] = counts.get(name, 0) + step.attempts
-    steps = tuple(_step_result(walk, node, counts.get(node.key, 0)) for node in walk.nodes())
+    steps = tuple(_step_result(node, counts.get(node.key, 0)) for node in walk.nodes())
     return Run(walk.run.id, walk.plan.pipeline.name, walk.state, steps, walk.run.path)
 
 
-def _step_result(walk: Walk, node: Node, count: int) -> StepResult:
+def _step_result(node: Node, count: int) -> StepResult:
     state = node.state if node.state in ("succeeded", "failed", "skipped", "not run") else ""
     state = state or (INTERRUPTED if count or node.inside else "not run")
     kinds = output_types(node.planned.step)

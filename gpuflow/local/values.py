@@ -77,11 +77,6 @@ class Scope:
             raise NoValue(f'step "{ref.step}" left no output "{ref.name}"')
         return found[ref.name]
 
-    def output_value(self, ref: OutputRef) -> Any:
-        """The output read as its type."""
-        kind = output_types(self.pipeline.steps[ref.step]).get(ref.name, "string")
-        return typed_value(self.output(ref), kind, f'the output "{ref.name}" of "{ref.step}"')
-
     def arguments(self, step: Step, item: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters of a sub-pipeline, for one copy of the step that calls it."""
         inner = called_pipeline(self.pipeline, step)
@@ -133,8 +128,8 @@ class Scope:
 class Values:
     """The spelling of a run: each reference becomes its value, in the place of one copy of one step."""
 
-    def __init__(self, scope: Scope, item: Mapping[str, Any], attempt: int = 1, run_id: str | None = None) -> None:
-        self.scope, self.item, self.attempt, self.run_id = scope, item, attempt, run_id
+    def __init__(self, scope: Scope, item: Mapping[str, Any], attempt: int = 1) -> None:
+        self.scope, self.item, self.attempt = scope, item, attempt
 
     def literal(self, text: str) -> str:
         return text
@@ -147,8 +142,7 @@ class Values:
         if isinstance(ref, OutputRef):
             return self.scope.output(ref)
         if isinstance(ref, RunRef):
-            is_id = ref.field == "id" and self.run_id is not None
-            return str(self.run_id) if is_id else self.scope.facts.text(ref, self.attempt)
+            return self.scope.facts.text(ref, self.attempt)
         return text_of(self.value(ref))
 
     def value(self, ref: Ref) -> Any:
@@ -157,7 +151,10 @@ class Values:
             return self.scope.params[ref.name]
         if isinstance(ref, ItemRef):
             return self.item[ref.name]
-        return self.scope.output_value(ref) if isinstance(ref, OutputRef) else self.text(ref)
+        if not isinstance(ref, OutputRef):
+            return self.text(ref)
+        kind = output_types(self.scope.pipeline.steps[ref.step]).get(ref.name, "string")
+        return typed_value(self.scope.output(ref), kind, f'the output "{ref.name}" of "{ref.step}"')
 
     def plain(self, text: Any) -> str:
         """A text of the document as a program receives it."""

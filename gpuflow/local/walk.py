@@ -16,7 +16,7 @@ from typing import Any
 
 from gpuflow.local import attempt as attempts
 from gpuflow.local import gangs
-from gpuflow.local.attempt import End, MappedValues, Place, Running, Spent
+from gpuflow.local.attempt import End, MappedValues, Place, Spent
 from gpuflow.local.events import Events
 from gpuflow.local.machine import Room, Share, Wanted
 from gpuflow.local.record import FAILED, INTERRUPTED, NOT_RUN, RUNNING, SKIPPED, SUCCEEDED, WAITING, RunFolder
@@ -115,7 +115,7 @@ class Copy:
     item: Mapping[str, Any]
     spent: Spent = field(default_factory=Spent)
     memory_failures: int = 0
-    running: Running | gangs.GangRun | None = None
+    running: gangs.AttemptRun | None = None
     shares: tuple[Share, ...] = ()
     """What its program has of the machine, or each rank of it."""
     inside: Branch | None = None
@@ -228,9 +228,11 @@ class Walk:
             return
         branch.ended_because = why
         inside = [
-            copy for copy in (*self._copies, *self._sleeping, *self._again, *self.questions) if _is_in(copy, branch)
+            copy
+            for copy in (*self._copies, *self._sleeping, *self._again, *self.questions)
+            if branch in copy.node.branch.around
         ]
-        for node in [node for node in self.nodes() if any(each is branch for each in node.branch.around)]:
+        for node in [node for node in self.nodes() if branch in node.branch.around]:
             node.branch.ended_because = node.branch.ended_because or why
             node.next = node.total
             if node.state == WAITING or (node.state == RUNNING and not node.open):
@@ -329,7 +331,9 @@ class Walk:
             index = node.next
             item = item_at(node.lists, index)
             copy = Copy(node, index, f"{node.key}@{index}" if node.planned.step.for_each else node.key, item)
+            node.open += 1
             if not self._begin(copy):
+                node.open -= 1
                 return
             node.next = max(node.next, index + 1)
 
@@ -339,11 +343,9 @@ class Walk:
         step, is_first = node.planned.step, not copy.spent.failures + copy.spent.interruptions
         try:
             if is_first and known.state == SUCCEEDED and step.pipeline is None:
-                node.open += 1
                 self._over(copy, SUCCEEDED, known.outputs)
                 return True
             if is_first and expression.asks_item(step.when) and not node.branch.scope.holds(step, copy.item):
-                node.open += 1
                 self._over(copy, SKIPPED, because=_why_not(node))
                 return True
             if step.runs_container:
@@ -353,7 +355,6 @@ class Walk:
             else:
                 self._begin_branch(copy)
         except NoValue as fault:
-            node.open += 1
             self._over(copy, FAILED, because=str(fault))
         return True
 
@@ -363,13 +364,11 @@ class Walk:
         params = copy.node.branch.scope.arguments(step, copy.item)
         copy.inside = Branch(self, step.pipeline, params, copy)
         copy.node.inside.append(copy.inside)
-        copy.node.open += 1
         self._limit_time(copy, copy.node.planned.step.timeout)
         self._fill(copy.inside, copy.node.planned.name)
 
     def _begin_question(self, copy: Copy) -> None:
         known = self.approve(copy)
-        copy.node.open += 1
         self.questions.append(copy)
         if known is not None:
             self.answer(copy, yes=known)
@@ -405,7 +404,6 @@ class Walk:
         try:
             shares = self.room.take_all(wanted)
         except ValueError as never:  # with the memory that it has grown to
-            node.open += 1 if is_first else 0
             self._over(copy, FAILED, because=str(never))
             return True
         if shares is None:
@@ -417,12 +415,10 @@ class Walk:
             copy.running = self._launch(copy, shares, is_first=is_first)
         except (NoValue, OSError) as fault:
             self._give_back(shares)
-            node.open += 1 if is_first else 0
             because = str(fault) if isinstance(fault, NoValue) else f"it cannot be started: {fault}"
             self._over(copy, FAILED, because=because)
             return True
         copy.shares = shares
-        node.open += 1 if is_first else 0
         self._copies.add(copy)
         for branch in node.branch.around:
             branch.running += 1
@@ -430,9 +426,7 @@ class Walk:
         self._show_progress(copy, copy.running)
         return True
 
-    def _show_progress(
-        self, copy: Copy, running: Running | gangs.GangRun, known: progress.Progress | None = None
-    ) -> None:
+    def _show_progress(self, copy: Copy, running: gangs.AttemptRun, known: progress.Progress | None = None) -> None:
         """Tell now and then how far a program is, while it runs. `known`: what was told last."""
         if copy.running is running:
             if (found := running.last_progress()) not in (None, known):
@@ -452,7 +446,7 @@ class Walk:
             return [replace(each, memory=memory_by_attempt(each.memory, more, times)[-1]) for each in wanted]
         return wanted
 
-    def _launch(self, copy: Copy, shares: tuple[Share, ...], *, is_first: bool) -> Running | gangs.GangRun:
+    def _launch(self, copy: Copy, shares: tuple[Share, ...], *, is_first: bool) -> gangs.AttemptRun:
         node, known = copy.node, self.run.step(copy.key)
         planned = attempts.local_step(node.planned, self.run)
         values = MappedValues(node.branch.scope, copy.item, known.attempts + 1)
@@ -461,11 +455,7 @@ class Walk:
             options.append("--after-final=renew")
         python = self.pythons.get(node.planned.name)
         place = replace(self.place, key=copy.key, python=python, options=tuple(options))
-        running: Running | gangs.GangRun
-        if planned.step.gang is None:
-            running = attempts.launch(planned, values, place, shares[0])
-        else:
-            running = gangs.launch(planned, values, place, shares, copy.spent.interruptions)
+        running = gangs.launch(planned, values, place, shares, copy.spent.interruptions)
         try:
             self.run.write("started", step=copy.key, attempt=values.attempt, supervisors=running.supervisors)
         except BaseException:
@@ -500,16 +490,7 @@ class Walk:
         copy.memory_failures += end.outcome == OUT_OF_MEMORY
         cancelled = next((each.ended_because for each in node.branch.around if each.ended_because), "")
         seconds = round(running.seconds(), 3)
-        self.run.write(
-            "ended",
-            step=copy.key,
-            attempt=self.run.step(copy.key).attempts,
-            state=end.state,
-            code=end.code,
-            because=end.because,
-            seconds=seconds,
-            outputs=dict(end.outputs),
-        )
+        attempts.write_end(self.run, copy.key, self.run.step(copy.key).attempts, end, seconds=seconds)
         again = end.state != SUCCEEDED and not cancelled and attempts.is_tried_again(node.planned, end, copy.spent)
         wait = attempts.wait_before(node.planned, end, copy.spent) if again else 0.0
         is_final = not again and not (self.is_stopping and end.state == INTERRUPTED)
@@ -596,10 +577,6 @@ class Walk:
             self._over(copy, SUCCEEDED, branch.scope.results())
         except NoValue as fault:
             self._over(copy, FAILED, because=str(fault))
-
-
-def _is_in(copy: Copy, branch: Branch) -> bool:
-    return any(each is branch for each in copy.node.branch.around)
 
 
 def _why_not(node: Node) -> str:

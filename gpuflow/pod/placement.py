@@ -120,7 +120,8 @@ def _gpu_terms(gpu: Gpu, site: Site) -> list[Term]:
             raise _not_here(", ".join(gpu.any_of), site) if gpu.form is None else _form_not_here(gpu, site)
         return [term for term in known if term is not None]
     assert gpu.memory is not None
-    enough = [model for model in _offered_models(site) if _has(model, gpu.memory)]
+    usable = ((model, model.usable_gib) for model in _offered_models(site))
+    enough = [each for each, gib in usable if gib is not None and Quantity(f"{int(gib * 1024)}Mi") >= gpu.memory]
     if not enough:
         largest = max((m.usable_gib or 0, m.id) for m in _offered_models(site))
         text = f"no GPU here has {gpu.memory} of usable memory; the largest is {largest[1]} with {largest[0]:g}Gi"
@@ -152,10 +153,6 @@ def _in_form(model: Model, site: Site, form: FormName, term: Term) -> Term | Non
     products = model.products_in(form)
     kept = tuple(value for value in term[site.gpu.product_label] if value in products)
     return {**term, site.gpu.product_label: kept} if kept else None
-
-
-def _has(model: Model, need: Quantity) -> bool:
-    return model.usable_gib is not None and Quantity(f"{int(model.usable_gib * 1024)}Mi") >= need
 
 
 def _offered_models(site: Site) -> list[Model]:

@@ -15,7 +15,7 @@ from gpuflow.pod.spelling import Spelling, spell_text
 from gpuflow.quantity import Quantity
 from gpuflow.spec.params import RunClaim
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules.file_rules import is_file
+from gpuflow.spec.rules.step_rules import is_file
 from gpuflow.spec.rules.volume_room import sized_files
 from gpuflow.spec.step import Step
 from gpuflow.spec.storage_paths import is_below, volume_above

@@ -72,14 +72,10 @@ def _url(value: Any) -> Any:
     if any(host in value.lower() for host in _SECRET_HOSTS):
         raise problem("GF381", "whoever knows this address may post to it, so it is a secret", BY_REFERENCE)
     for name, content in parse_qsl(urlsplit(value).query):
-        if content and _is_secret_query(name):
+        plain = name.lower().replace("-", "_")
+        if content and (plain in _SECRET_QUERIES or is_secret_name(plain)):
             raise problem("GF381", f'the address holds a secret in plain text, after "{name}="', BY_REFERENCE)
     return value
-
-
-def _is_secret_query(name: str) -> bool:
-    plain = name.lower().replace("-", "_")
-    return plain in _SECRET_QUERIES or is_secret_name(plain)
 
 
 def _has_host(value: str) -> bool:
@@ -153,14 +149,11 @@ class Webhook(Model):
         if self.url is None and self.connection is None:
             raise problem("GF382", "webhook: nothing says where to post", "give it a url")
         for name, value in self.headers.items():
-            if not isinstance(value, SecretValue) and _is_secret_header(name):
+            is_secret = name.lower() in _SECRET_HEADERS or is_secret_name(name.replace("-", "_"))
+            if is_secret and not isinstance(value, SecretValue):
                 text = f'the header "{name}" is a secret in plain text'
                 raise problem("GF381", text, BY_REFERENCE, at=("headers", name))
         return self
-
-
-def _is_secret_header(name: str) -> bool:
-    return name.lower() in _SECRET_HEADERS or is_secret_name(name.replace("-", "_"))
 
 
 class PagerDuty(Model):

@@ -16,9 +16,8 @@ from pydantic import ValidationError
 from gpuflow.core.errors import Finding, GpuflowError, Unsound, Where
 from gpuflow.spec.builder import as_plain, caller
 from gpuflow.spec.problems import MAX_PROBLEMS, Path, Source, problems
-from gpuflow.spec.rules.file_rules import xcom_faults
 from gpuflow.spec.rules.pipeline_rules import broken_rules
-from gpuflow.spec.rules.step_rules import check_hardware
+from gpuflow.spec.rules.step_rules import check_hardware, xcom_faults
 from gpuflow.spec.step import STEP_CONTEXT, Checks, Pipeline, Step
 
 __all__ = ["Pipeline", "Step", "changed_steps", "check"]

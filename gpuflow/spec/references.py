@@ -112,7 +112,7 @@ def type_of(pipeline: Pipeline, step: Step, reference: expression.Reference) -> 
             raise expression.ExpressionError(text, reference.offset, hint, "GF162")
         return "string" if kind in ("file", "directory") else kind
     if isinstance(ref, ItemRef):
-        return item_type(pipeline, (step.for_each or {}).get(ref.name))
+        return item_type((step.for_each or {}).get(ref.name))
     return "json"
 
 
@@ -128,10 +128,10 @@ def reference_type(pipeline: Pipeline, step: Step, ref: Ref) -> str:
         return pipeline.params[ref.name].type
     if isinstance(ref, OutputRef):
         return output_types(pipeline.steps[ref.step]).get(ref.name, "string")
-    return item_type(pipeline, (step.for_each or {}).get(ref.name)) if isinstance(ref, ItemRef) else "string"
+    return item_type((step.for_each or {}).get(ref.name)) if isinstance(ref, ItemRef) else "string"
 
 
-def item_type(pipeline: Pipeline, source: Any) -> str:
+def item_type(source: Any) -> str:
     """The type of one item of a fan-out; items that are only known at run time are text."""
     if isinstance(source, tuple):
         kinds = {type(item) for item in source}

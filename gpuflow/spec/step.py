@@ -452,13 +452,9 @@ class Pipeline(Model, metaclass=PipelineMeta):
         # An item of a fan-out's list is one artifact; the list itself is no URI.
         return found[0].size if found is not None and len(found[1]) == int(is_item) else None
 
-    def section_of(self, name: str) -> Literal["steps", "exit"]:
-        """The section that a step stands in."""
-        return "steps" if name in self.steps else "exit"
-
     def where_step(self, name: str, *path: str | int) -> Where:
         """The place of a step of either section, or of a part of it."""
-        return self.where(self.section_of(name), name, *path, key=not path)
+        return self.where("steps" if name in self.steps else "exit", name, *path, key=not path)
 
     def where(self, *path: str | int, key: bool = False) -> Where:
         """The place of a part of the document, as exactly as the source knows it."""

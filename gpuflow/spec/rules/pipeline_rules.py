@@ -14,16 +14,8 @@ from gpuflow.spec import expression
 from gpuflow.spec.engine_options.rules import option_faults, role_faults
 from gpuflow.spec.problems import Source
 from gpuflow.spec.references import edges, may_be_skipped, output_types, type_of
-from gpuflow.spec.rules.file_rules import input_faults, output_faults, xcom_faults
-from gpuflow.spec.rules.step_rules import (
-    check_hardware,
-    fan_out_faults,
-    file_faults,
-    finding_at,
-    leader_faults,
-    memory_faults,
-    null_faults,
-)
+from gpuflow.spec.rules import step_rules
+from gpuflow.spec.rules.step_rules import finding_at
 from gpuflow.spec.rules.volume_room import room_faults
 from gpuflow.spec.schedule import has_rules, missing_rules_problem
 from gpuflow.spec.step import Pipeline, Step
@@ -84,15 +76,15 @@ def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
         text = f"exit {who}: an exit step cannot be a fan-out or a sub-pipeline"
         yield at("GF174", text, path, hint="make it one container")
     for place, ref in dict.fromkeys(step.references()):
-        yield from _reference(pipeline, section, name, step, ref, (*path, *place))
+        yield from _reference(pipeline, name, step, ref, (*path, *place))
     if step.runs_container and step.image is None:
         yield at("GF176", f"{who} has no image", path, hint="give it one, or set defaults.image", key=True)
     for rule in STEP_RULES:
         yield from rule(pipeline, step, path)
-    for message, inside, instead in xcom_faults(step):
+    for message, inside, instead in step_rules.xcom_faults(step):
         yield at("GF364", f"{who}: {message}", (*path, *inside), hint=instead)
     yield from _sub_pipeline(pipeline, step, path)
-    for code, message, place, hint in check_hardware(step):
+    for code, message, place, hint in step_rules.check_hardware(step):
         yield at(code, f"{who}: {message}", (*path, *place), hint=hint)
 
 
@@ -111,9 +103,7 @@ def _need(pipeline: Pipeline, section: str, name: str, need: str, path: tuple[st
         yield at("GF177", text, path, hint=did_you_mean(need, pipeline.steps))
 
 
-def _reference(
-    pipeline: Pipeline, section: str, name: str, step: Step, ref: Ref, path: tuple[str | int, ...]
-) -> Iterator[Finding]:
+def _reference(pipeline: Pipeline, name: str, step: Step, ref: Ref, path: tuple[str | int, ...]) -> Iterator[Finding]:
     at = partial(finding_at, pipeline)
     who = f'step "{name}"'
     if isinstance(ref, RunRef):
@@ -211,14 +201,14 @@ def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
 
 STEP_RULES = (
     _condition,
-    fan_out_faults,
-    file_faults,
-    input_faults,
+    step_rules.fan_out_faults,
+    step_rules.file_faults,
+    step_rules.input_faults,
     room_faults,
-    output_faults,
-    memory_faults,
-    leader_faults,
-    null_faults,
+    step_rules.output_faults,
+    step_rules.memory_faults,
+    step_rules.leader_faults,
+    step_rules.null_faults,
 )
 """What is asked of every step with its defaults, in this order."""
 

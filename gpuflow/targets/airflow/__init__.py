@@ -14,8 +14,7 @@ from gpuflow.site import Site
 from gpuflow.targets.airflow.dag import dag_of
 from gpuflow.targets.airflow.dag_file import dag_file
 from gpuflow.targets.airflow.facts import CAPABILITIES, FACTS, AirflowOptions
-from gpuflow.targets.airflow.notes import NOTES, file_of
-from gpuflow.targets.airflow.refusals import REFUSALS
+from gpuflow.targets.airflow.refusals import NOTES, REFUSALS, file_of
 from gpuflow.targets.airflow.standalone import for_version, import_homes, standalone
 from gpuflow.targets.target import Artifact, Request, Target
 

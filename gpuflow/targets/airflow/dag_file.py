@@ -21,7 +21,6 @@ from gpuflow.catalog.catalog import models
 from gpuflow.core.printable import comment
 from gpuflow.plan import Plan
 from gpuflow.targets.airflow.dag import RESERVED_NAMES, Dag, DagTask
-from gpuflow.targets.airflow.notes import image_lines
 from gpuflow.targets.airflow.python_source import (
     HOMES,
     Call,
@@ -38,6 +37,7 @@ from gpuflow.targets.airflow.python_source import (
     walk,
     with_names,
 )
+from gpuflow.targets.airflow.refusals import image_lines
 from gpuflow.targets.target import Request, header
 
 WHY_LIMITS = "Pods that may exist at once: max_active_tasks does not count tasks that wait in the triggerer."

@@ -29,7 +29,7 @@ from gpuflow.kubernetes.expansion import escape
 from gpuflow.plan import Plan
 from gpuflow.spec.engine_options.airflow import AirflowTask
 from gpuflow.spec.params import text_of
-from gpuflow.spec.rules.file_rules import XCOM_RETURN_KEY
+from gpuflow.spec.rules.step_rules import XCOM_RETURN_KEY
 from gpuflow.targets.airflow.dag import Dag
 from gpuflow.targets.airflow.engine_options import has_assets
 from gpuflow.targets.airflow.facts import AirflowOptions

@@ -11,8 +11,7 @@ from gpuflow.pod.launcher import site_gang_account
 from gpuflow.site import Site
 from gpuflow.targets.argo.alerts import alert_rules, sent_by_agent
 from gpuflow.targets.argo.facts import CAPABILITIES, FACTS, ArgoOptions
-from gpuflow.targets.argo.notes import RULES
-from gpuflow.targets.argo.refusals import BY_LAUNCHER, REFUSALS
+from gpuflow.targets.argo.refusals import BY_LAUNCHER, REFUSALS, RULES
 from gpuflow.targets.capabilities import asked_of_engine
 from gpuflow.targets.constructs import Use
 from gpuflow.targets.target import Artifact, Batch, Request, Target

@@ -13,15 +13,7 @@ from typing import Any
 from gpuflow.pod.launcher import role_and_binding
 from gpuflow.site import Site
 from gpuflow.site.model import Executor
-from gpuflow.spec.engine_options.argo import (
-    ArgoTemplate,
-    ArgoWorkflow,
-    Metric,
-    PodGC,
-    Ttl,
-    WorkflowHook,
-    WorkflowSecurity,
-)
+from gpuflow.spec.engine_options import argo
 from gpuflow.spec.kubernetes_fields import camel_case
 from gpuflow.spec.model import Model
 from gpuflow.spec.pipeline import Pipeline
@@ -33,16 +25,16 @@ INSTANCE = "workflows.argoproj.io/controller-instanceid"
 TITLE = "workflows.argoproj.io/title"
 
 
-_SILENT_WORKFLOW, _SILENT_STEP = ArgoWorkflow(), ArgoTemplate()
+_SILENT_WORKFLOW, _SILENT_STEP = argo.ArgoWorkflow(), argo.ArgoTemplate()
 """What a pipeline and a step say that have no words for Argo alone."""
 
 
-def workflow_options(pipeline: Pipeline) -> ArgoWorkflow:
+def workflow_options(pipeline: Pipeline) -> argo.ArgoWorkflow:
     """What the pipeline says to Argo alone."""
     return (pipeline.engines and pipeline.engines.argo) or _SILENT_WORKFLOW
 
 
-def template_options(step: Step) -> ArgoTemplate:
+def template_options(step: Step) -> argo.ArgoTemplate:
     """What a step says to Argo alone."""
     return (step.engines and step.engines.argo) or _SILENT_STEP
 
@@ -94,23 +86,23 @@ def _fields(said: Model, **otherwise: Any) -> dict[str, Any]:
     return {camel_case(name): value for name, value in values.items() if value is not None and value != {}}
 
 
-def _security(given: WorkflowSecurity) -> dict[str, Any]:
+def _security(given: argo.WorkflowSecurity) -> dict[str, Any]:
     profile = given.seccomp_profile
     return _fields(given, seccomp_profile={"type": profile} if profile else None)
 
 
-def _hook(hook: WorkflowHook) -> dict[str, Any]:
+def _hook(hook: argo.WorkflowHook) -> dict[str, Any]:
     handed = [{"name": name, "value": value} for name, value in hook.arguments.items()]
     reference = _fields(hook.template_ref, cluster_scope=hook.template_ref.cluster_scope or None)
     return _fields(hook, template_ref=reference, arguments={"parameters": handed} if handed else None)
 
 
-def _metrics(metrics: Sequence[Metric], ours: Sequence[dict[str, Any]] = ()) -> dict[str, Any] | None:
+def _metrics(metrics: Sequence[argo.Metric], ours: Sequence[dict[str, Any]] = ()) -> dict[str, Any] | None:
     found = [*ours, *map(_metric, metrics)]
     return {"prometheus": found} if found else None
 
 
-def _metric(metric: Metric) -> dict[str, Any]:
+def _metric(metric: argo.Metric) -> dict[str, Any]:
     histogram = metric.histogram
     return _fields(
         metric,
@@ -154,14 +146,14 @@ def _executor(executor: Executor | None) -> dict[str, Any]:
     return {"automountServiceAccountToken": False, "executor": {"serviceAccountName": executor.service_account}}
 
 
-def _pod_gc(policy: PodGC | None) -> dict[str, Any] | None:
+def _pod_gc(policy: argo.PodGC | None) -> dict[str, Any] | None:
     if policy is None:
         return None
     delay = {} if policy.delay is None else {"deleteDelayDuration": f"{policy.delay.seconds}s"}
     return {"strategy": policy.strategy, **delay}
 
 
-def _ttl(ttl: Ttl | None) -> dict[str, Any] | None:
+def _ttl(ttl: argo.Ttl | None) -> dict[str, Any] | None:
     if ttl is None:
         return None
     times = {"secondsAfterSuccess": ttl.success, "secondsAfterFailure": ttl.failure}

@@ -37,18 +37,10 @@ from gpuflow.spec.references import every_step, reference_type
 from gpuflow.spec.step import Step
 from gpuflow.spec.step_fields import Approval
 from gpuflow.spec.text import ItemRef
+from gpuflow.targets.argo import retries
 from gpuflow.targets.argo.engine_options import given_by_argo, keeps_token, template_fields
 from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.references import BRACE, BRACE_ENV, PLAIN_TYPES, Inputs, Scope, is_filled_in
-from gpuflow.targets.argo.retries import (
-    LAUNCHER_RETRIES,
-    growing_memory,
-    on_demand,
-    pod_patch,
-    retry_strategy,
-    with_last_attempt,
-    without_last_attempt,
-)
 
 PLACE_INPUT = "pipeline--place"
 PLACE_TAG = f"{{{{inputs.parameters.{PLACE_INPUT}}}}}"
@@ -86,7 +78,7 @@ FIELDS_OF_THE_RESULT = ("container", "initContainers", "sidecars", "volumes", "o
 
 def memoize(pipeline: str, title: str, template: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
     """The template's `memoize`: Argo allows letters, digits and dashes in a key, so values go in as a hash."""
-    equal = {**template, "container": without_last_attempt(template["container"])}
+    equal = {**template, "container": retries.without_last_attempt(template["container"])}
     said = json.dumps({field: equal.get(field) for field in FIELDS_OF_THE_RESULT}, sort_keys=True, ensure_ascii=False)
     digest = hashlib.sha256(said.encode()).hexdigest()[:16]
     values = ", ".join(
@@ -200,8 +192,8 @@ def step_template(
     """The template of a container step, and the inputs its caller must fill. `within`: how it reads its place."""
     inputs = Inputs() if inputs is None else inputs
     step, site, pipeline, keeps_state = each.step, each.site, each.pipeline, each.supervision.keeps_state
-    retries = _retries(each)
-    inputs.is_retried = retries is not None
+    strategy = _retries(each)
+    inputs.is_retried = strategy is not None
     engine = replace(ENGINE, within=within)
     if step.gang is None:
         made = made_pod(each, inputs, engine)
@@ -221,7 +213,7 @@ def step_template(
         "inputs": {"parameters": [{"name": name} for name in received]} if received else None,
         "outputs": _outputs(step, site),
         "metadata": pod["metadata"],
-        "retryStrategy": retries,
+        "retryStrategy": strategy,
         "activeDeadlineSeconds": deadline,
         **{field: spec.pop(field) for field in NATIVE if field in spec},
         "automountServiceAccountToken": spec.pop(TOKEN, True if keeps_token(step, site) else None),
@@ -240,16 +232,16 @@ def step_template(
     if step.cache:
         template["memoize"] = memoize(pipeline.name, title, template, inputs)
     if template["retryStrategy"] is not None and keeps_state and step.gang is None:
-        template["container"] = with_last_attempt(template["container"])
+        template["container"] = retries.with_last_attempt(template["container"])
     return {key: value for key, value in template.items() if value not in (None, [], {})}, inputs
 
 
 def _retries(each: PlannedStep) -> dict[str, Any] | None:
     step, known = each.step, each.supervision
     if step.gang is not None:
-        return LAUNCHER_RETRIES
+        return retries.LAUNCHER_RETRIES
     timed = step.timeout is not None and known.is_supervised
-    return retry_strategy(step.retry, counted=known.counts_budgets, supervised=known.is_supervised, timed=timed)
+    return retries.retry_strategy(step.retry, counted=known.counts_budgets, supervised=known.is_supervised, timed=timed)
 
 
 def later_fields(made: MadePod) -> dict[str, str]:
@@ -258,8 +250,8 @@ def later_fields(made: MadePod) -> dict[str, str]:
     fields: dict[str, str] = {}
     if falls_back(step):
         assert step.spot is not None and step.spot.fallback_after is not None
-        fields |= on_demand(step.spot.fallback_after, spec, on_demand_fields(made))
-    return fields | growing_memory(spec["containers"][0].get("resources", {}), step.retry)
+        fields |= retries.on_demand(step.spot.fallback_after, spec, on_demand_fields(made))
+    return fields | retries.growing_memory(spec["containers"][0].get("resources", {}), step.retry)
 
 
 def _runs_beside(container: dict[str, Any]) -> bool:
@@ -280,7 +272,7 @@ def _with_brace(container: dict[str, Any], texts: list[str]) -> dict[str, Any]:
 
 
 def _patch(rest: dict[str, Any], later: dict[str, str]) -> str | None:
-    return pod_patch({field: value for field, value in rest.items() if field not in SET_BY_ARGO}, later)
+    return retries.pod_patch({field: value for field, value in rest.items() if field not in SET_BY_ARGO}, later)
 
 
 def _outputs(step: Step, site: Site) -> dict[str, Any] | None:

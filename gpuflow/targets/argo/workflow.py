@@ -26,14 +26,8 @@ from gpuflow.pod.build import LABEL
 from gpuflow.pod.volumes import run_claim_spec, run_claim_volume
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.argo import engine_options
 from gpuflow.targets.argo.alerts import run_metrics, sent_by_agent
-from gpuflow.targets.argo.engine_options import (
-    object_annotations,
-    object_labels,
-    run_defaults,
-    schedule_fields,
-    workflow_fields,
-)
 from gpuflow.targets.argo.facts import FACTS, ArgoOptions, for_version
 from gpuflow.targets.argo.graph import EXIT, MAIN, Templates
 from gpuflow.targets.argo.references import MANUAL_RUN_NOTE, RunFacts, without_schedule
@@ -171,8 +165,8 @@ def build(request: Request) -> dict[str, Any]:
     if kind not in KINDS:
         text = f'"{kind}" is not a kind of Argo object'
         raise fail("GF903", text, where=Where(pipeline.source.file), hint=did_you_mean(kind, KINDS))
-    labels = {**pipeline.labels, f"{LABEL}pipeline": pipeline.name, **object_labels(pipeline)}
-    annotations = own = object_annotations(pipeline)
+    labels = {**pipeline.labels, f"{LABEL}pipeline": pipeline.name, **engine_options.object_labels(pipeline)}
+    annotations = own = engine_options.object_annotations(pipeline)
     metadata: dict[str, Any] = {"name": pipeline.name, "labels": labels}
     if request.namespace is not None and kind != "ClusterWorkflowTemplate":
         metadata["namespace"] = request.namespace
@@ -207,8 +201,8 @@ def _workflow_spec(request: Request) -> dict[str, Any]:
         "arguments": _arguments(pipeline),
         "parallelism": pipeline.parallel,
         "activeDeadlineSeconds": pipeline.deadline.seconds if pipeline.deadline else None,
-        **run_defaults(pipeline, request.site),
-        **workflow_fields(pipeline, run_metrics(pipeline, request.site)),
+        **engine_options.run_defaults(pipeline, request.site),
+        **engine_options.workflow_fields(pipeline, run_metrics(pipeline, request.site)),
         "volumeClaimTemplates": [
             {"metadata": {"name": run_claim_volume(name)}, "spec": run_claim_spec(claim)}
             for name, claim in pipeline.claims.items()
@@ -248,7 +242,7 @@ def _cron_spec(request: Request, spec: dict[str, Any], of_runs: dict[str, Any]) 
         "concurrencyPolicy": POLICIES[schedule.concurrency],
         "startingDeadlineSeconds": late.seconds if late is not None else None,
         "suspend": True if schedule.suspended else None,
-        **schedule_fields(pipeline),
+        **engine_options.schedule_fields(pipeline),
         "workflowMetadata": of_runs,
         "workflowSpec": spec,
     }

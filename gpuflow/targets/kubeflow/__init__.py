@@ -19,8 +19,7 @@ from gpuflow.targets.constructs import Use
 from gpuflow.targets.kubeflow.exit_steps import alert_refusals, unsure_ends, with_alerts
 from gpuflow.targets.kubeflow.facts import CAPABILITIES, FACTS, KubeflowOptions, capabilities_at
 from gpuflow.targets.kubeflow.gangs import ACCOUNT, BY_RANKS
-from gpuflow.targets.kubeflow.notes import NOTES, taken_mounts
-from gpuflow.targets.kubeflow.refusals import partial_losses
+from gpuflow.targets.kubeflow.refusals import NOTES, partial_losses, taken_mounts
 from gpuflow.targets.kubeflow.retries import restarts_at, retries
 from gpuflow.targets.target import Artifact, Request, Target
 

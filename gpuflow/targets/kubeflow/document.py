@@ -28,40 +28,18 @@ from gpuflow.core.version import __version__
 from gpuflow.formats.kfp import AT_THE_END, CREATE_CLAIM, DELETE_CLAIM
 from gpuflow.graph.order import order
 from gpuflow.plan import plan_of
-from gpuflow.spec.expression import Expression, Logic
+from gpuflow.spec.expression import Logic
 from gpuflow.spec.params import RunClaim
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import edges
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef
-from gpuflow.targets.kubeflow.build import Builder, component, component_task, parameters_of
+from gpuflow.targets.kubeflow import build
 from gpuflow.targets.kubeflow.client_calls import client_line, run_calls
 from gpuflow.targets.kubeflow.containers import RUN_AS_IT_IS, pipeline_options
-from gpuflow.targets.kubeflow.dag import (
-    EMPTY,
-    LIST,
-    SCHEMA_VERSION,
-    STATUS,
-    STRING,
-    AnyType,
-    ArtifactType,
-    Constant,
-    Dag,
-    Data,
-    Input,
-    OutputKey,
-    Task,
-    Type,
-    component_outputs,
-    fixed_value,
-    in_order,
-    inputs_of,
-    outputs_of,
-    param_types,
-    wanted_types,
-)
 from gpuflow.targets.kubeflow.exit_steps import OUTCOME_OUTPUT, asks_outcome, defaults_step, outcome_step, with_alerts
 from gpuflow.targets.kubeflow.facts import COMPONENT, KubeflowOptions
+from gpuflow.targets.kubeflow.pods import Data, fixed_value, in_order
 from gpuflow.targets.kubeflow.references import (
     BRACE,
     ArtifactRef,
@@ -88,7 +66,8 @@ def without_approvals(pipeline: Pipeline) -> Pipeline:
         asked = [steps[need] for need in step.needs if steps[need].approval is not None]
         needs = [inner for need in step.needs for inner in (steps[need].needs if steps[need].approval else (need,))]
         conditions = [one for one in (*(before.when for before in asked), step.when) if one is not None]
-        changes: dict[str, Any] = {"needs": tuple(dict.fromkeys(needs)), "when": _conjunction(conditions)}
+        when = Logic("and", tuple(conditions)) if len(conditions) > 1 else next(iter(conditions), None)
+        changes: dict[str, Any] = {"needs": tuple(dict.fromkeys(needs)), "when": when}
         if step.pipeline is not None:
             changes["pipeline"] = without_approvals(step.pipeline)
         steps[name] = step.model_copy(update=changes)
@@ -96,13 +75,9 @@ def without_approvals(pipeline: Pipeline) -> Pipeline:
     return pipeline.model_copy(update={"steps": kept})
 
 
-def _conjunction(conditions: list[Expression]) -> Expression | None:
-    return Logic("and", tuple(conditions)) if len(conditions) > 1 else conditions[0] if conditions else None
-
-
-def root(builder: Builder) -> Dag:
+def root(builder: build.Builder) -> build.Dag:
     """The pipeline's own DAG. The pipeline's outputs are produced in it, whatever stands around their steps."""
-    pipeline, dag = builder.pipeline, Dag(direct=True)
+    pipeline, dag = builder.pipeline, build.Dag(direct=True)
     if not pipeline.claims:
         if not pipeline.exit:
             builder.fill(dag)
@@ -111,7 +86,7 @@ def root(builder: Builder) -> Dag:
         return dag
     for name, claim in pipeline.claims.items():
         dag.add(_create(builder, name, claim))
-    inner = Dag(direct=False)
+    inner = build.Dag(direct=False)
     _add_exit_handler(builder, inner)
     group = _group(builder, "run", inner, surfaced=True)
     for want, (channel, _) in list(group.wants.items()):
@@ -123,9 +98,9 @@ def root(builder: Builder) -> Dag:
     return dag
 
 
-def _add_exit_handler(builder: Builder, dag: Dag) -> None:
+def _add_exit_handler(builder: build.Builder, dag: build.Dag) -> None:
     """The steps as one group, and its exit task beside it."""
-    body = Dag(direct=False)
+    body = build.Dag(direct=False)
     builder.fill(body)
     handler = _group(builder, "exit-handler", body, surfaced=True, otherwise=_defaults(builder, body))
     dag.add(handler)
@@ -137,22 +112,22 @@ def _add_exit_handler(builder: Builder, dag: Dag) -> None:
     dag.add(task, [handler.name])
 
 
-def _defaults(builder: Builder, body: Dag) -> dict[OutputRef, tuple[str, str]]:
+def _defaults(builder: build.Builder, body: build.Dag) -> dict[OutputRef, tuple[str, str]]:
     """The outputs that exit steps read, each with the task and the key that give its default."""
     name = defaults_step(builder.pipeline)
     if name is None:
         return {}
     keys = {ref: channel_name(ref) for ref in builder.handed_out}
     made = builder.components[body.tasks[name]["componentRef"]["name"]]
-    made["outputDefinitions"] = outputs_of({key: body.produced[ref][2] for ref, key in keys.items()})
+    made["outputDefinitions"] = build.outputs_of({key: body.produced[ref][2] for ref, key in keys.items()})
     places = (f"{{{{$.outputs.parameters['{key}'].output_file}}}}" for key in keys.values())
     builder.executors[made["executorLabel"]]["container"]["command"] += places
     return {ref: (name, key) for ref, key in keys.items()}
 
 
-def _exits(builder: Builder, handler: str) -> Task:
+def _exits(builder: build.Builder, handler: str) -> build.Task:
     """Exit steps and the release of claims as one sub-DAG. A claim goes when the exit steps that mount it are done."""
-    inner = Dag(direct=False)
+    inner = build.Dag(direct=False)
     mounts: dict[str, list[str]] = {name: [] for name in builder.pipeline.claims}
     asking = outcome_step(builder.pipeline)
     if asking is not None:
@@ -166,64 +141,68 @@ def _exits(builder: Builder, handler: str) -> Task:
             if volume.new_claim is not None:
                 mounts[volume.new_claim].append(task.name)
     for claim, users in mounts.items():
-        wants: dict[str, Input] = {"pvc_name": (ClaimRef(claim), STRING)}
+        wants: dict[str, build.Input] = {"pvc_name": (ClaimRef(claim), build.STRING)}
         inner.add(_image_task(builder, release_task(claim), DELETE_CLAIM, wants, {}), users)
     return _group(builder, "exit", inner)
 
 
-def _outcome_task(builder: Builder, name: str, dag: Dag, handler: str) -> Task:
+def _outcome_task(builder: build.Builder, name: str, dag: build.Dag, handler: str) -> build.Task:
     """The exit step that asks Argo how the handler's group ended. It is told the group and KFP's own status."""
     task = builder.step_task(name, dag)
     made = builder.components[task.spec["componentRef"]["name"]]
     status = input_name(StatusRef())
-    made["inputDefinitions"]["parameters"] |= inputs_of({status: STATUS})["parameters"]
-    made["outputDefinitions"] = outputs_of({OUTCOME_OUTPUT: STRING})
+    made["inputDefinitions"]["parameters"] |= build.inputs_of({status: build.STATUS})["parameters"]
+    made["outputDefinitions"] = build.outputs_of({OUTCOME_OUTPUT: build.STRING})
     words = (handler, placeholder(status), f"{{{{$.outputs.parameters['{OUTCOME_OUTPUT}'].output_file}}}}")
     builder.executors[made["executorLabel"]]["container"]["command"] += words
-    task.wants[status] = (StatusRef(), STATUS)
-    task.outputs[OutputRef(name, OUTCOME_OUTPUT)] = (OUTCOME_OUTPUT, STRING)
+    task.wants[status] = (StatusRef(), build.STATUS)
+    task.outputs[OutputRef(name, OUTCOME_OUTPUT)] = (OUTCOME_OUTPUT, build.STRING)
     return task
 
 
 def _group(
-    builder: Builder,
+    builder: build.Builder,
     kind: str,
-    inner: Dag,
+    inner: build.Dag,
     *,
     surfaced: bool = False,
-    otherwise: Mapping[OutputRef, tuple[str, str]] = EMPTY,
-) -> Task:
+    otherwise: Mapping[OutputRef, tuple[str, str]] = build.EMPTY,
+) -> build.Task:
     """`surfaced`: it gives the pipeline's outputs. `otherwise`: what it gives to exit steps, and who else has it."""
     name = builder.names.group(kind, builder.step_names)
-    types: dict[str, AnyType] = {channel_name(channel): type_ for channel, type_ in inner.used.items()}
+    types: dict[str, build.AnyType] = {channel_name(channel): type_ for channel, type_ in inner.used.items()}
     given = (*(builder.pipeline.outputs.values() if surfaced else ()), *otherwise)
-    outputs: dict[OutputKey, tuple[str, AnyType]] = {ref: (channel_name(ref), inner.produced[ref][2]) for ref in given}
+    outputs: dict[build.OutputKey, tuple[str, build.AnyType]] = {
+        ref: (channel_name(ref), inner.produced[ref][2]) for ref in given
+    }
     made = {"dag": inner.spec({key: ref for ref, (key, _) in outputs.items()}, otherwise)}
     if types:
-        made["inputDefinitions"] = inputs_of(types)
+        made["inputDefinitions"] = build.inputs_of(types)
     if outputs:
-        made["outputDefinitions"] = outputs_of(dict(outputs.values()))
+        made["outputDefinitions"] = build.outputs_of(dict(outputs.values()))
     builder.components[f"comp-{name}"] = made
-    wants: dict[str, Input] = {channel_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
-    return Task(name, component_task(name), wants, {}, outputs)
+    wants: dict[str, build.Input] = {channel_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
+    return build.Task(name, build.component_task(name), wants, {}, outputs)
 
 
-def _create(builder: Builder, name: str, claim: RunClaim) -> Task:
-    wants: dict[str, Input] = {
-        "access_modes": (Constant([claim.access]), LIST),
-        "pvc_name_suffix": (Constant(f"-{name}"), STRING),
-        "size": (Constant(str(claim.size)), STRING),
-        "storage_class_name": (Constant(claim.storage_class), STRING),
+def _create(builder: build.Builder, name: str, claim: RunClaim) -> build.Task:
+    wants: dict[str, build.Input] = {
+        "access_modes": (build.Constant([claim.access]), build.LIST),
+        "pvc_name_suffix": (build.Constant(f"-{name}"), build.STRING),
+        "size": (build.Constant(str(claim.size)), build.STRING),
+        "storage_class_name": (build.Constant(claim.storage_class), build.STRING),
     }
-    return _image_task(builder, claim_task(name), CREATE_CLAIM, wants, {"name": STRING})
+    return _image_task(builder, claim_task(name), CREATE_CLAIM, wants, {"name": build.STRING})
 
 
-def _image_task(builder: Builder, name: str, image: str, wants: dict[str, Input], outputs: dict[str, Type]) -> Task:
+def _image_task(
+    builder: build.Builder, name: str, image: str, wants: dict[str, build.Input], outputs: dict[str, build.Type]
+) -> build.Task:
     label = builder.names.unique_name(name)
     builder.executors[f"exec-{label}"] = {"container": {"image": image}}
     inputs = {key: type_ for key, (_, type_) in wants.items()}
-    builder.components[f"comp-{label}"] = component(f"exec-{label}", inputs, outputs)
-    return Task(name, component_task(label, cached={}), wants)
+    builder.components[f"comp-{label}"] = build.component(f"exec-{label}", inputs, outputs)
+    return build.Task(name, build.component_task(label, cached={}), wants)
 
 
 HEADER = (
@@ -265,10 +244,10 @@ def component_documents(request: Request) -> tuple[dict[str, Any], dict[str, Any
     pipeline = request.pipeline
     (name,) = pipeline.steps
     made = step_messages(pipeline.effective(name), request.site, pipeline.name, judged=True, labels=pipeline.labels)
-    types = param_types(pipeline, wanted_types(pipeline, {}))
-    outputs = component_outputs(made.step)
-    inputs: dict[str, AnyType] = {**types, **dict.fromkeys(made.known, STRING)}
-    own, given = component(f"exec-{pipeline.name}", inputs, outputs), parameters_of(pipeline, types)
+    types = build.param_types(pipeline, build.wanted_types(pipeline, {}))
+    outputs = build.component_outputs(made.step)
+    inputs: dict[str, build.AnyType] = {**types, **dict.fromkeys(made.known, build.STRING)}
+    own, given = build.component(f"exec-{pipeline.name}", inputs, outputs), build.parameters_of(pipeline, types)
     if given:
         own["inputDefinitions"]["parameters"] |= given["parameters"]
     if SETTINGS in made.known:  # nobody's to give; kfp's own loader would ask for it
@@ -290,19 +269,19 @@ def component_documents(request: Request) -> tuple[dict[str, Any], dict[str, Any
 def _about(pipeline: Pipeline) -> Data:
     """What a pipeline's IR says of itself."""
     info = {"name": pipeline.name, **({"description": pipeline.description} if pipeline.description else {})}
-    return {"pipelineInfo": info, "schemaVersion": SCHEMA_VERSION, "sdkVersion": f"gpuflow-{__version__}"}
+    return {"pipelineInfo": info, "schemaVersion": build.SCHEMA_VERSION, "sdkVersion": f"gpuflow-{__version__}"}
 
 
-def _root(pipeline: Pipeline, made: StepMessages, given: Data, outputs: Mapping[str, AnyType]) -> Data:
+def _root(pipeline: Pipeline, made: StepMessages, given: Data, outputs: Mapping[str, build.AnyType]) -> Data:
     """The component as the only task, so that the file runs by itself."""
-    body, name = Dag(direct=True), pipeline.name
-    task = Task(name, {**component_task(name), **made.settings.task})
+    body, name = build.Dag(direct=True), pipeline.name
+    task = build.Task(name, {**build.component_task(name), **made.settings.task})
     for key in pipeline.params:
         task.give("parameters", key, {"componentInputParameter": key})
     for key, value in made.known.items():
         task.give("parameters", key, fixed_value(value))
-    refs: dict[str, OutputKey] = {
-        out: ArtifactRef(name, out) if isinstance(type_, ArtifactType) else OutputRef(name, out)
+    refs: dict[str, build.OutputKey] = {
+        out: ArtifactRef(name, out) if isinstance(type_, build.ArtifactType) else OutputRef(name, out)
         for out, type_ in outputs.items()
     }
     task.outputs = {ref: (out, outputs[out]) for out, ref in refs.items()}
@@ -310,7 +289,7 @@ def _root(pipeline: Pipeline, made: StepMessages, given: Data, outputs: Mapping[
     root = {"dag": body.spec(refs)}
     if pipeline.params:
         root["inputDefinitions"] = given
-    return {**root, "outputDefinitions": outputs_of(outputs)} if outputs else root
+    return {**root, "outputDefinitions": build.outputs_of(outputs)} if outputs else root
 
 
 def _with_command_variables(container: Data) -> Data:
@@ -362,13 +341,15 @@ def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
     """Pipeline spec, platform spec (empty when there is nothing to say) and the number of steps, as plain data."""
     pipeline = with_alerts(without_approvals(request.pipeline), request.site)
     plan = request.plan if pipeline is request.pipeline else plan_of(pipeline, request.site)
-    builder = Builder(plan.under(restarts_at(request.site)))
+    builder = build.Builder(plan.under(restarts_at(request.site)))
     dag = root(builder)
     own, whole = pipeline_options(pipeline), {"dag": dag.spec(pipeline.outputs)}
     if pipeline.params:
-        whole["inputDefinitions"] = parameters_of(pipeline, builder.param_types)
+        whole["inputDefinitions"] = build.parameters_of(pipeline, builder.param_types)
     if pipeline.outputs:
-        whole["outputDefinitions"] = outputs_of({key: dag.produced[ref][2] for key, ref in pipeline.outputs.items()})
+        whole["outputDefinitions"] = build.outputs_of(
+            {key: dag.produced[ref][2] for key, ref in pipeline.outputs.items()}
+        )
     spec: Data = in_order({"components": builder.components, "root": whole, **_about(pipeline)})
     if own.display_name:
         spec["pipelineInfo"] = in_order({**spec["pipelineInfo"], "displayName": own.display_name})
@@ -389,7 +370,7 @@ def _run_config(pipeline: Pipeline) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value is not None}
 
 
-def _platform(builder: Builder, config: dict[str, Any]) -> dict[str, Any]:
+def _platform(builder: build.Builder, config: dict[str, Any]) -> dict[str, Any]:
     kubernetes: dict[str, Any] = {}
     said = {label: config for label, config in sorted(builder.configs.items()) if config}
     if said:

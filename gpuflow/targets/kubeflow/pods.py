@@ -16,11 +16,26 @@ from gpuflow.core.caching import content_of, data_of
 from gpuflow.pod.placement import PREFERRED_AFFINITY, REQUIRED_AFFINITY
 from gpuflow.quantity import NANO, Quantity
 from gpuflow.targets.kubeflow.containers import NO_OUTPUTS, PLACEHOLDER, StepOutputs, command_words
-from gpuflow.targets.kubeflow.dag import Data, fixed_value, in_order
 from gpuflow.targets.kubeflow.references import BRACE, ClaimRef, each_for_driver, for_driver
 
+Data = dict[str, Any]
+"""A message in its JSON form."""
 _GIGA = 10**9
 _BRACE = f"$({BRACE})"
+
+
+def fixed_value(text: str) -> Data:
+    """A value that is known now, as the backend wants it: in the form of a task's input."""
+    return {"runtimeValue": {"constant": text}}
+
+
+def in_order(value: Any) -> Any:
+    """Plain data with the keys of every map sorted."""
+    if isinstance(value, dict):  # most of what is inside is text, so without a call
+        return {key: item if type(item := value[key]) is str else in_order(item) for key in sorted(value)}
+    if isinstance(value, list):
+        return [item if type(item) is str else in_order(item) for item in value]
+    return value
 
 
 def container_spec(main: dict[str, Any], *, outputs: StepOutputs = NO_OUTPUTS) -> Data:

@@ -3,6 +3,9 @@
 Some can be left out when losses are accepted; they then stand in the artifact's header. Others would make a pipeline
 that does something else, or that KFP cannot run at all. Of a patch of the pod, only what KFP's executor config has a
 field for is carried.
+
+The notes say what a reader of the artifact should know, although nothing is lost. KFP and Argo mount folders into every
+step's container (`MOUNTS`: argocompiler/container.go, 2.17): what lies there is refused, or noted.
 """
 
 from __future__ import annotations
@@ -12,35 +15,29 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from gpuflow.core.errors import Finding, GpuflowError
+from gpuflow.core.errors import Finding, GpuflowError, Problem, Rule, Where, rule
 from gpuflow.kubernetes.pod_fields import Field, fields_of
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod import Engine, pod_of
 from gpuflow.pod.build import made_pod
+from gpuflow.pod.supervision import has_records, saves_to_scratch
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.spec.expression import asks_item, compared_texts
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.references import every_step
+from gpuflow.spec.references import every_step, output_types
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, parts_of
-from gpuflow.targets.capabilities import Loss, RefusalRule, refusal
+from gpuflow.spec.storage_paths import is_below, normalize_path
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, parts_of
+from gpuflow.targets import refusals as shared
+from gpuflow.targets.capabilities import Loss, RefusalRule, named_steps, refusal
+from gpuflow.targets.kubeflow import containers, references
 from gpuflow.targets.kubeflow.client_calls import accounts
-from gpuflow.targets.kubeflow.containers import command_words, helper_problems, step_outputs, volume_problems
 from gpuflow.targets.kubeflow.exit_steps import exit_reads, has_one_end
 from gpuflow.targets.kubeflow.facts import FACTS, OLDEST, adds_containers
-from gpuflow.targets.kubeflow.gangs import gang_findings, own_pods, task_pod
-from gpuflow.targets.kubeflow.installation import fs_group_losses
-from gpuflow.targets.kubeflow.references import (
-    KubeflowSpelling,
-    claim_task,
-    lost_settings,
-    placeholder_problems,
-    release_task,
-    replaced_part,
-)
+from gpuflow.targets.kubeflow.gangs import account_notes, gang_findings, own_pods, task_pod
+from gpuflow.targets.kubeflow.installation import fs_group_losses, unowned_volumes
 from gpuflow.targets.kubeflow.retries import restarts_at
-from gpuflow.targets.refusals import dates_of, fan_out_finding, holds_tags, unresolved_tags, version_problem
 
 Path = tuple[str, ...]
 _ENV_SOURCES = ("secretKeyRef", "configMapKeyRef", "fieldRef")
@@ -121,7 +118,7 @@ def _is_variable(rest: list[str]) -> bool:
 
 
 Place = tuple[str | int, ...]
-Problem = tuple[str, Place, str]
+Fault = tuple[str, Place, str]
 MAX_EXACT_INTEGER = 2**53
 LONGEST_CLAIM = 26
 """A run's claim is called by a UUID, a dash and this name, and so is the volume that mounts it."""
@@ -130,7 +127,7 @@ LONGEST_CLAIM = 26
 @refusal("GF397")
 def old_version(plan: Plan) -> Iterable[Finding]:
     """A site whose KFP would drop or misread what is written."""
-    return version_problem(plan.site, FACTS.name, "KFP", OLDEST, "GF397", "2.17")
+    return shared.version_problem(plan.site, FACTS.name, "KFP", OLDEST, "GF397", "2.17")
 
 
 @refusal("GF301")
@@ -173,10 +170,10 @@ def helpers(plan: Plan) -> Iterator[Loss]:
             continue
         name, claims = each.own_name, {run_claim_volume(claim) for claim in each.pipeline.claims}
         try:
-            pod = pod_of(each, KubeflowSpelling(), Engine(FACTS.supervisor))
+            pod = pod_of(each, references.KubeflowSpelling(), Engine(FACTS.supervisor))
         except GpuflowError:
             continue  # said by whoever makes the pod
-        for message, hint, optional in helper_problems(pod, claims):
+        for message, hint, optional in containers.helper_problems(pod, claims):
             yield Loss(f'kubeflow: step "{name}": {message}', each.where(), hint, optional=optional)
 
 
@@ -185,7 +182,7 @@ def scheduled_dates(plan: Plan) -> Iterator[Finding]:
     """A recurring run has the time when it was made, which may be the day after the one that it is for."""
     if plan.pipeline.schedule is None:
         return
-    for each, ref, where in dates_of(plan, "logical_date", "interval_end"):
+    for each, ref, where in shared.dates_of(plan, "logical_date", "interval_end"):
         yield Finding(
             "GF301",
             f'kubeflow does not support run.{ref.field} (step "{each.name}") in a pipeline with a schedule: its '
@@ -197,8 +194,8 @@ def scheduled_dates(plan: Plan) -> Iterator[Finding]:
 
 def _findings_in_plan(
     plan: Plan,
-    of_pipeline: Callable[[Pipeline, bool], Iterator[Problem]],
-    of_step: Callable[[Pipeline, str, Step], Iterator[Problem]],
+    of_pipeline: Callable[[Pipeline, bool], Iterator[Fault]],
+    of_step: Callable[[Pipeline, str, Step], Iterator[Fault]],
 ) -> Iterator[Finding]:
     def whole(pipeline: Pipeline, sub: bool) -> Iterator[Finding]:
         for message, place, hint in of_pipeline(pipeline, sub):
@@ -217,7 +214,9 @@ def _findings_in_plan(
 def fan_outs(plan: Plan) -> Iterator[Finding]:
     """Fan-outs whose items would not fit into what KFP makes of them."""
     for each in plan.steps:
-        found = fan_out_finding(each.step, each.name, "KFP", each.where("for_each")) if each.step.for_each else None
+        found = (
+            shared.fan_out_finding(each.step, each.name, "KFP", each.where("for_each")) if each.step.for_each else None
+        )
         if found is not None:
             yield found
 
@@ -225,31 +224,31 @@ def fan_outs(plan: Plan) -> Iterator[Finding]:
 @refusal("GF301", "GF306")
 def pods(plan: Plan) -> Iterator[Finding]:
     """What only a step's pod shows. It is made where there is something to look at: volumes, or braces in text."""
-    tags_in_site = holds_tags(plan.site)
+    tags_in_site = shared.holds_tags(plan.site)
     for each in plan.containers:
         merges = each.step.kubernetes is not None and each.step.kubernetes.merge is not None
-        if each.step.volumes or merges or tags_in_site or holds_tags(each.step):
+        if each.step.volumes or merges or tags_in_site or shared.holds_tags(each.step):
             yield from _pod_findings(each)
 
 
 def _pod_findings(each: PlannedStep) -> Iterator[Finding]:
     step, restarted = each.step, replace(each, restarts=restarts_at(each.site))
     try:
-        pod = task_pod(restarted, KubeflowSpelling(), Engine(FACTS.supervisor, FACTS.outputs_dir))
+        pod = task_pod(restarted, references.KubeflowSpelling(), Engine(FACTS.supervisor, FACTS.outputs_dir))
     except GpuflowError:
         return  # said by whoever makes the pod
     main = pod["spec"]["containers"][0]
-    words = command_words(main, step_outputs(step))
-    for message, hint in (*volume_problems(pod), *placeholder_problems(words)):
+    words = containers.command_words(main, containers.step_outputs(step))
+    for message, hint in (*containers.volume_problems(pod), *references.placeholder_problems(words)):
         yield Finding("GF301", f'step "{each.name}": {message}', each.where(), hint)
     main.pop("workingDir", None)  # a word of the command
-    swallowed = lost_settings(pod)
+    swallowed = references.lost_settings(pod)
     if swallowed is not None:
         yield Finding("GF301", f'step "{each.name}": {swallowed[0]}', each.where(), swallowed[1])
-    yield from unresolved_tags(each.name, pod, each.where())
+    yield from shared.unresolved_tags(each.name, pod, each.where())
 
 
-def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
+def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Fault]:
     for name, param in pipeline.params.items():
         yield from _values(pipeline, param.default, f'the default of "{name}"', ("params", name))
         yield from _values(pipeline, param.enum, f'a choice of "{name}"', ("params", name, "enum"))
@@ -261,23 +260,17 @@ def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
         if "{{" in (claim.storage_class or ""):
             yield _braces(f'the storage class of "{name}"', ("claims", name, "storage_class"))
         if claim.storage_class is None:
-            yield (
-                f'the claim "{name}" names no storage_class, and KFP cannot ask for the cluster\'s default',
-                ("claims", name),
-                "name the class",
-            )
+            text = f'the claim "{name}" names no storage_class, and KFP cannot ask for the cluster\'s default'
+            yield text, ("claims", name), "name the class"
         if len(name) > LONGEST_CLAIM:
-            yield (
-                f'the claim "{name}" is longer than {LONGEST_CLAIM} characters: KFP adds a prefix of 37 and uses '
-                "the result as a volume name, which has at most 63",
-                ("claims", name),
-                "choose a shorter name",
-            )
+            text = f'the claim "{name}" is longer than {LONGEST_CLAIM} characters: KFP adds a prefix of 37 and uses '
+            text += "the result as a volume name, which has at most 63"
+            yield text, ("claims", name), "choose a shorter name"
     if sub and pipeline.claims:
         yield "KFP has no claims for a sub-pipeline", ("claims",), "move them to the pipeline that uses it"
 
 
-def _pipeline_omissions(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
+def _pipeline_omissions(pipeline: Pipeline, sub: bool) -> Iterator[Fault]:
     wanted = set() if sub else accounts(pipeline)
     if len(wanted) > 1:
         shown = ", ".join(sorted(account or "none" for account in wanted))
@@ -285,10 +278,10 @@ def _pipeline_omissions(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
         yield f"a run has one service account, and the steps name several ({shown})", (), hint
 
 
-def _step(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
+def _step(pipeline: Pipeline, name: str, step: Step) -> Iterator[Fault]:
     if f"{name}-driver" in pipeline.steps or f"{name}-driver" in pipeline.exit:
         yield f'KFP names its own task "{name}-driver", like another step', (), f'rename "{name}-driver"'
-    if any(name in (claim_task(claim), release_task(claim)) for claim in pipeline.claims):
+    if any(name in (references.claim_task(claim), references.release_task(claim)) for claim in pipeline.claims):
         yield f'the task of a claim is also named "{name}"', (), "rename the step or the claim"
     yield from _fan_out(pipeline, name, step)
     yield from _shared_state(step)
@@ -300,14 +293,11 @@ def _step(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
     for output, declared in step.outputs.items():
         yield from _values(pipeline, declared.default, f'the default of "{output}"', ("outputs", output, "default"))
         if name.startswith("loop-item") or f"{name}-{output}".endswith("loop-item"):
-            yield (
-                f'the output "{output}" would be taken for a loop\'s item',
-                ("outputs", output),
-                "rename the step or the output",
-            )
+            text = f'the output "{output}" would be taken for a loop\'s item'
+            yield text, ("outputs", output), "rename the step or the output"
 
 
-def _shared_state(step: Step) -> Iterator[Problem]:
+def _shared_state(step: Step) -> Iterator[Fault]:
     """Copies of a sub-pipeline do not know their item, so a checkpoint inside would be that of all of them."""
     if step.pipeline is None or not step.for_each:
         return
@@ -318,7 +308,7 @@ def _shared_state(step: Step) -> Iterator[Problem]:
             yield f'its copies would share the checkpoints of "{name}"', ("for_each",), hint
 
 
-def _bare_text(step: Step) -> Iterator[Problem]:
+def _bare_text(step: Step) -> Iterator[Fault]:
     """Text that Argo reads where nothing can be spelled otherwise: a mount's path, an annotation."""
     places: list[tuple[Place, str | None]] = [
         (("checkpoint", "path"), step.checkpoint.path if step.checkpoint else None),
@@ -332,26 +322,23 @@ def _bare_text(step: Step) -> Iterator[Problem]:
             yield _braces(f'the annotation "{key}"', ("annotations", key))
 
 
-def _compared_run_text(step: Step) -> Iterator[Problem]:
+def _compared_run_text(step: Step) -> Iterator[Fault]:
     """Text of a run that a condition asks for comes through the arguments of a driver; only an output does not."""
     sources = step.for_each or {}
     for reference, literal in compared_texts(step.when):
         ref = reference.ref
         source = sources.get(ref.name) if isinstance(ref, ItemRef) else ref
-        lost = replaced_part(literal, tuple) if isinstance(source, ParamRef) else None
+        lost = references.replaced_part(literal, tuple) if isinstance(source, ParamRef) else None
         if lost is not None:
-            yield (
-                f'its condition compares "{ref.name}" with {literal!r}, and a value of the run cannot hold {lost}',
-                ("when",),
-                "compare it with another text, or with the output of a step",
-            )
+            text = f'its condition compares "{ref.name}" with {literal!r}, and a value of the run cannot hold {lost}'
+            yield text, ("when",), "compare it with another text, or with the output of a step"
 
 
-def _braces(what: str, place: Place) -> Problem:
+def _braces(what: str, place: Place) -> Fault:
     return f"{what} holds {{{{, which Argo would evaluate", place, "write it without the braces"
 
 
-def _step_omissions(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
+def _step_omissions(pipeline: Pipeline, name: str, step: Step) -> Iterator[Fault]:
     if step.gang is not None:
         return  # its ranks are no pods of KFP's
     for path, volume in step.volumes.items():
@@ -360,11 +347,8 @@ def _step_omissions(pipeline: Pipeline, name: str, step: Step) -> Iterator[Probl
             what = f'the claim "{claim}"' if claim else f"the volume at {path}"
             yield f"{what} would be mounted writable", ("volumes", path, "read_only"), "drop read_only"
         if volume.sub_path and not claim:
-            yield (
-                "sub_path works on claims only",
-                ("volumes", path, "sub_path"),
-                "mount the whole volume and use the path below it",
-            )
+            hint = "mount the whole volume and use the path below it"
+            yield "sub_path works on claims only", ("volumes", path, "sub_path"), hint
     affinity = (step.kubernetes.affinity if step.kubernetes else None) or {}
     for kind in ("podAffinity", "podAntiAffinity"):
         if affinity.get(kind):
@@ -393,25 +377,19 @@ def unread_at_exit(plan: Plan) -> Iterator[Loss]:
             )
 
 
-def _fan_out(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
+def _fan_out(pipeline: Pipeline, name: str, step: Step) -> Iterator[Fault]:
     sources = step.for_each or {}
     for variable, source in sources.items():
         if isinstance(source, tuple):
             yield from _values(pipeline, source, f'an item of "{variable}"', ("for_each", variable))
     nested = len(sources) > 1 and not all(isinstance(source, tuple | Range) for source in sources.values())
     if nested and name in _read_steps(pipeline):
-        yield (
-            "a list of the run makes its fan-out nested loops, and KFP disagrees with itself about what a reader of "
-            "their outputs gets: one list from the backend's driver, lists of lists from the local runner",
-            ("for_each",),
-            "let an earlier step write all combinations as one list, and run over that",
-        )
+        text = "a list of the run makes its fan-out nested loops, and KFP disagrees with itself about what a reader of "
+        text += "their outputs gets: one list from the backend's driver, lists of lists from the local runner"
+        yield text, ("for_each",), "let an earlier step write all combinations as one list, and run over that"
     if asks_item(step.when) and name in _read_steps(pipeline):
-        yield (
-            "some of its copies may be left out, and KFP's driver fails on the outputs of the others",
-            ("when",),
-            "run every copy, and let it report in its output that there was nothing to do",
-        )
+        text = "some of its copies may be left out, and KFP's driver fails on the outputs of the others"
+        yield text, ("when",), "run every copy, and let it report in its output that there was nothing to do"
 
 
 def _read_steps(pipeline: Pipeline) -> set[str]:
@@ -420,10 +398,10 @@ def _read_steps(pipeline: Pipeline) -> set[str]:
     return {ref.step for ref in (*refs, *pipeline.outputs.values()) if isinstance(ref, OutputRef)}
 
 
-def _values(pipeline: Pipeline, value: Any, what: str, place: Place) -> Iterator[Problem]:
+def _values(pipeline: Pipeline, value: Any, what: str, place: Place) -> Iterator[Fault]:
     """What a value loses on its way: KFP hands numbers over as doubles, and text through Argo and the kubelet."""
     if isinstance(value, str):
-        lost = replaced_part(value, partial(_variables, pipeline))
+        lost = references.replaced_part(value, partial(_variables, pipeline))
         if lost is not None:
             yield f"{what} holds {lost}", place, "write it in the command, or keep it in a file or a ConfigMap"
     elif isinstance(value, int) and abs(value) > MAX_EXACT_INTEGER:
@@ -451,3 +429,114 @@ REFUSALS: Final[tuple[RefusalRule[Plan], ...]] = (
 
 def partial_losses(plan: Plan) -> Iterator[Loss]:
     return (loss for each in REFUSALS for loss in each(plan))
+
+
+MOUNTS = ("/kfp-launcher", "/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config", "/var/run/argo")
+"""Each is an empty folder of the pod: what the image has there is hidden."""
+
+MountPlace = tuple[tuple[str | int, ...], str]
+
+
+@refusal("GF386")
+def taken_mounts(plan: Plan) -> Iterator[Problem]:
+    """Volumes where KFP mounts one itself: Kubernetes refuses two mounts of one path, and the step never starts."""
+    for each in own_pods(plan):
+        for place, path in _mount_places(each):
+            if normalize_path(path) in MOUNTS:
+                yield Problem(
+                    f'step "{each.name}" mounts a volume at {path}, where KFP mounts one of its own: Kubernetes '
+                    "refuses such a pod",
+                    each.where(*place),
+                    "mount it at another path, or at a folder below this one",
+                )
+
+
+@rule("GF387", severity="note")
+def hidden_paths(plan: Plan) -> Iterator[Problem]:
+    """Steps that work where KFP mounts an empty folder."""
+    for each in own_pods(plan):
+        for place, path in _used_paths(each):
+            mount = next((mount for mount in MOUNTS if is_below(path, mount)), None)
+            covered = any(is_below(path, own) for _, own in _mount_places(each))
+            if mount is not None and not covered:
+                yield Problem(
+                    f'step "{each.name}": {path} is in {mount}, where KFP mounts an empty folder: files of the image '
+                    "are hidden there, and what is written there goes with the pod",
+                    each.where(*place),
+                    "use another path",
+                )
+
+
+def _mount_places(each: PlannedStep) -> list[MountPlace]:
+    found: list[MountPlace] = [(("volumes", path), path) for path in each.step.volumes]
+    if each.step.checkpoint is not None and saves_to_scratch(each.step):
+        found.append((("checkpoint", "path"), each.step.checkpoint.path))
+    return found
+
+
+def _used_paths(each: PlannedStep) -> Iterator[MountPlace]:
+    step = each.step
+    if step.working_dir is not None:
+        yield ("working_dir",), step.working_dir
+    for name, output in step.outputs.items():
+        if output.path is not None:
+            yield ("outputs", name, "path"), output.path
+
+
+_TEXT = ("string", "json")
+_CONTAINER = ("command", "args", "env", "outputs", "checkpoint")
+"""Where a reference ends in what the container is started with: a URI and a store are options of the supervisor."""
+
+
+@rule("GF305", severity="note")
+def run_time_text(plan: Plan) -> Iterator[Problem]:
+    """One note about all text that is only known when the pipeline runs, with the steps that are handed it."""
+    handed: dict[str, Where] = {}
+    for each in plan.containers:
+        for place, ref in each.step.references():
+            if place[0] in _CONTAINER and _is_run_time_text(each.pipeline, each.step, ref):
+                handed[each.name] = each.where(*place)
+                break
+    if handed:
+        text = f"{named_steps(tuple(handed))}: text that is only known in the run passes Argo and the kubelet, "
+        text += "which replace {{…}} and $(NAME) in it and make $$ one $"
+        hint = "pass such text in a file, or give the parameter an enum; whoever may start runs with any text can read "
+        hint += "variables of these steps, Secrets included"
+        yield Problem(text, next(iter(handed.values())), hint)
+
+
+@rule("GF305", severity="note")
+def key_notes(plan: Plan) -> Iterator[Problem]:
+    """KFP can mount a Secret, but neither a single key of it nor with permissions of its own."""
+    key = plan.site.runtime.key
+    signed = tuple(each.name for each in own_pods(plan.under(restarts_at(plan.site))) if has_records(each))
+    if key is not None and signed:
+        yield Problem(
+            f'{named_steps(signed)}: KFP mounts the whole Secret "{key.secret}", and every user in the container '
+            "may read it",
+            plan.by_name[signed[0]].where(),
+            f'keep nothing but "{key.key}" in that Secret',
+        )
+
+
+def _is_run_time_text(pipeline: Pipeline, step: Step, ref: Ref) -> bool:
+    """Whether a reference stands for text that somebody else writes: a parameter, an output, an item of either."""
+    source = (step.for_each or {}).get(ref.name) if isinstance(ref, ItemRef) else ref
+    if isinstance(source, ParamRef):
+        param = pipeline.params[source.name]
+        return param.type in _TEXT and not param.enum
+    if not isinstance(source, OutputRef):
+        return False
+    before = pipeline.steps[source.step]
+    one = before.model_copy(update={"for_each": None})  # a list of numbers is no text
+    return output_types(one).get(source.name) in _TEXT
+
+
+@rule("GF384")
+def waits_without_end(plan: Plan) -> Iterator[Finding]:
+    return shared.endless_waits(plan)
+
+
+NOTES: Final[tuple[Rule[Plan], ...]] = (
+    run_time_text, key_notes, hidden_paths, containers.never_cached, unowned_volumes, account_notes, waits_without_end,
+)  # fmt: skip

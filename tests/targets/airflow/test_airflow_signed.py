@@ -1,6 +1,6 @@
 """A compiled file as a team would sign it: nothing said twice, names that stay, and a reason beside odd numbers.
 
-Tests gpuflow/targets/airflow/dag_file.py and gpuflow/targets/airflow/notes.py.
+Tests gpuflow/targets/airflow/dag_file.py and gpuflow/targets/airflow/refusals.py.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuflow.targets.argo import loops, references
+from gpuflow.targets.argo import references
 from proofs.trust import running
 from proofs.trust.argo_itself import ArgoItself
 from proofs.trust.compiling import MODES, Case
@@ -27,7 +27,6 @@ def fresh_twins() -> None:
 
 def test_a_door_without_its_tags_hidden_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(references, "without_tags", str)
-    monkeypatch.setattr(loops, "without_tags", str)
     assert injections("argo", 600)
 
 
@@ -71,7 +70,7 @@ def test_a_value_without_its_protection_is_noticed_by_argo_itself(monkeypatch: p
     argo = ArgoItself()
     try:
         argo.judge(case.text, case.made(), case.twin().made())
-        monkeypatch.setattr("gpuflow.targets.argo.graph.safe_value", lambda value: f"{{{{={value}}}}}")
+        monkeypatch.setattr("gpuflow.targets.argo.references.safe_value", lambda value: f"{{{{={value}}}}}")
         with pytest.raises(Injected, match="a program would be started with"):
             argo.judge(case.text, case.made(), case.twin().made())
     finally:

@@ -1,6 +1,6 @@
 """What a site says about every run on Argo, and what a user is told about pods, tokens and queues.
 
-Tests gpuflow/targets/argo/engine_options.py, gpuflow/targets/argo/facts.py and gpuflow/targets/argo/notes.py.
+Tests gpuflow/targets/argo/engine_options.py, gpuflow/targets/argo/facts.py and gpuflow/targets/argo/refusals.py.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from gpuflow import kubeflow
 from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.site.model import Runtime
-from gpuflow.targets.kubeflow.dag import TITLES
+from gpuflow.targets.kubeflow.build import TITLES
 from tests.targets.kubeflow.compiling import compiled, documents
 
 DATA = "  data: {image: a, command: [a], outputs: {set: {type: directory, kind: dataset, uri: 's3://b/set'}}}\n"

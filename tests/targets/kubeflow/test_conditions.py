@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from gpuflow.spec import expression
 from gpuflow.spec.text import ParamRef
-from gpuflow.targets.kubeflow.build import Cel
-from gpuflow.targets.kubeflow.dag import _SCALARS
+from gpuflow.targets.kubeflow.build import _SCALARS, Cel
 
 NAMES = {"count": "int", "rate": "float", "deploy": "bool", "region": "string"}
 CEL = Cel(lambda channel: _SCALARS[NAMES[channel.name]], lambda channel: channel.name)  # type: ignore[union-attr]  # every channel here is a parameter

@@ -1,6 +1,6 @@
 """The IR is what kfp and its backend read: every part parses with unknown fields as errors, and kfp loads it.
 
-Tests gpuflow/targets/kubeflow/build.py, gpuflow/targets/kubeflow/dag.py and gpuflow/targets/kubeflow/document.py.
+Tests gpuflow/targets/kubeflow/build.py, gpuflow/targets/kubeflow/build.py and gpuflow/targets/kubeflow/document.py.
 """
 
 from __future__ import annotations

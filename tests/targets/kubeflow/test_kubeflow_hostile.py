@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuflow.targets.kubeflow import build, pods, references, refusals
+from gpuflow.targets.kubeflow import build, pods, references
 from proofs.trust import running
 from proofs.trust.smoke import assert_nothing_is_injected, found, in_place, injections
 
@@ -25,7 +25,7 @@ def test_braces_that_are_not_hidden_are_noticed(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_tags_that_are_not_refused_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "unresolved_tags", lambda name, pod, where: iter(()))
+    monkeypatch.setattr("gpuflow.targets.refusals.unresolved_tags", lambda name, pod, where: iter(()))
     assert injections("kubeflow", 1500)
 
 
@@ -43,7 +43,7 @@ def test_a_text_that_ends_its_literal_in_a_condition_is_noticed(
 @pytest.mark.parametrize("hostile", ["{{$.inputs.parameters['p']}}", "{{$}}"])
 def test_a_placeholder_of_the_launcher_is_noticed(monkeypatch: pytest.MonkeyPatch, hostile: str) -> None:
     """It is spelled for Argo and the kubelet; the launcher reads the command after both."""
-    monkeypatch.setattr(refusals, "placeholder_problems", lambda words: iter(()))
+    monkeypatch.setattr(references, "placeholder_problems", lambda words: iter(()))
     assert found(in_place("kubeflow", "beside: steps.a.command.0", hostile))
 
 

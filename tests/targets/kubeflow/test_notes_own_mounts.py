@@ -12,7 +12,7 @@ from gpuflow.demands import demand_of
 from gpuflow.plan import plan_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.kubeflow.notes import MOUNTS, hidden_paths
+from gpuflow.targets.kubeflow.refusals import MOUNTS, hidden_paths
 from tests.targets.kubeflow.compiling import HEAD, compiled
 
 

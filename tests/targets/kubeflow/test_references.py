@@ -20,8 +20,8 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.spec.template_tags import is_engines, meaning_of_tag, tags_in
 from gpuflow.spec.text import Join, ParamRef
-from gpuflow.targets.kubeflow.notes import run_time_text
 from gpuflow.targets.kubeflow.references import BRACE, KubeflowSpelling, replaced_part
+from gpuflow.targets.kubeflow.refusals import run_time_text
 from tests.targets.kubeflow.compiling import HEAD, compiled, documents
 from tests.targets.kubeflow.kubelets import as_argument, kubelet
 
