@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from gpuflow import catalog
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check as check_demand
-from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.checker.snapshot.validation import PreparedCluster
 from gpuflow.cluster import Cluster, Manifest, cluster_of, read_cluster
 from gpuflow.cluster.live import read_live
 from gpuflow.core import gc_pause

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuflow.checker.nodes.amounts import held_amounts, positive_amounts
-from gpuflow.kubernetes.decoding import decode
-from gpuflow.kubernetes.objects import BoundPod, PodTemplate
+from gpuflow.kubernetes.objects import BoundPod, PodTemplate, decode
 from gpuflow.kubernetes.resources import aggregate, read_resource_list
 from gpuflow.quantity import Quantity
 

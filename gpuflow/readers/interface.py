@@ -154,7 +154,7 @@ class ForeignObject:
         if isinstance(found, PassiveObject) or found.source is not None:
             return found
         from gpuflow.readers.findings import foreign_source  # its rules use readers, and readers use this module
-        from gpuflow.readers.findings.refusals import refusals_of
+        from gpuflow.readers.findings.strictness import refusals_of
         from gpuflow.readers.kubernetes.queue_webhooks import queue_refusals
 
         return replace(

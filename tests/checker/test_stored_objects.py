@@ -1,6 +1,6 @@
 """The objects that a document and its controllers store: object quotas, kept history, webhooks and policies.
 
-Tests gpuflow/demands/stored.py, gpuflow/readers/kubernetes/stored.py, gpuflow/checker/quota/peak.py and what
+Tests gpuflow/demands/stored.py, gpuflow/readers/kubernetes/kinds.py, gpuflow/checker/quota/peak.py and what
 gpuflow/checker/snapshot/missing_kinds.py says of rules.
 """
 
@@ -21,8 +21,7 @@ from gpuflow.demands.stored import resource_of
 from gpuflow.engines import ARGO, NO_ENGINE
 from gpuflow.formats.documents import documents_of
 from gpuflow.readers.interface import foreign_in
-from gpuflow.readers.kubernetes.kinds import KINDS
-from gpuflow.readers.kubernetes.stored import MADE
+from gpuflow.readers.kubernetes.kinds import KINDS, MADE
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from tests.assumed import ASSUMED

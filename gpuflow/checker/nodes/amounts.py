@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from gpuflow.kubernetes import decoding, objects
+from gpuflow.kubernetes import objects
 from gpuflow.kubernetes.admission.names import is_extended
 from gpuflow.kubernetes.admission.pod import (
     EMPTY,
@@ -106,7 +106,7 @@ def held_amounts(pod: BoundPod, status: Mapping[str, Any]) -> Amounts:
 
 
 @lru_cache(maxsize=4096)
-def _alone(requests: decoding.Amounts, limits: decoding.Amounts) -> Amounts:
+def _alone(requests: objects.Amounts, limits: objects.Amounts) -> Amounts:
     """What a container takes that is the only one of its pod; so many pods ask for the same that it is kept."""
     return positive_amounts(round_to_milli({**requests, **limits, **requests}))
 

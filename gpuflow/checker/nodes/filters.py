@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from gpuflow.checker.nodes import node_info, volumes
 from gpuflow.checker.nodes.node_info import (
+    CORDON,
     NO_FEATURES,
     Node,
     NodeInfo,
@@ -21,9 +22,8 @@ from gpuflow.checker.nodes.node_info import (
     read_node_list,
     read_unbound_pod,
 )
-from gpuflow.checker.nodes.node_selection import CORDON
 from gpuflow.checker.nodes.pod_affinity import AffinityState, Domain, PodAffinityTerm, SpreadBalance
-from gpuflow.checker.nodes.storage import Storage
+from gpuflow.checker.nodes.volumes import Storage
 
 NO_NODES = "no nodes available to schedule pods"
 

@@ -16,10 +16,18 @@ from gpuflow.core.errors import Where
 from gpuflow.formats.argo import LOOPS, TYPES, Template, sequence_of
 from gpuflow.formats.nodes import mapping, maps, plain_value
 from gpuflow.importing.argo.templates import AnyItem, Importer, Scope, refuse_artifacts
-from gpuflow.importing.draft import Draft, Handing, identifier, in_order, label
-from gpuflow.importing.pods import TAG_HINT
+from gpuflow.importing.pipelines import Draft, Handing, identifier, in_order, label
+from gpuflow.importing.pods import (
+    TAG_HINT,
+    Lookup,
+    Parts,
+    condition_in_words,
+    fill_tags,
+    operand,
+    plain_text,
+    scalar_text,
+)
 from gpuflow.importing.unsupported import TAG, TEMPLATE, Place, Unsupported
-from gpuflow.importing.values import Lookup, Parts, condition_in_words, fill_tags, operand, plain_text, scalar_text
 
 _TOKEN = re.compile(
     r"""\s*(?:

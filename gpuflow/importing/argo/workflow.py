@@ -18,9 +18,9 @@ from gpuflow.importing.argo.templates import (
     metric_fields,
     refuse_artifacts,
 )
-from gpuflow.importing.draft import Draft, identifier, label, object_metadata, read_schedule
+from gpuflow.importing.pipelines import Draft, identifier, label, object_metadata, read_schedule
+from gpuflow.importing.pods import Parts
 from gpuflow.importing.unsupported import TEMPLATE, Place, Unsupported
-from gpuflow.importing.values import Parts
 from gpuflow.site import Site
 from gpuflow.spec.names import LABEL_PREFIX
 

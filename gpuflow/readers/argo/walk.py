@@ -31,7 +31,7 @@ from gpuflow.formats.argo import (
 from gpuflow.formats.documents import Library
 from gpuflow.formats.nodes import as_list, as_plain, mapping, maps, number_of, text_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_cycle
-from gpuflow.kubernetes.strategic_merge import BadPatch
+from gpuflow.kubernetes.pod_fields import BadPatch
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.expressions import NotConstant, when_holds
 from gpuflow.readers.argo.flow import (

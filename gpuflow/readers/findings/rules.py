@@ -42,7 +42,7 @@ from gpuflow.readers.findings.subject import (
     looks_like_torch,
     spot_label,
 )
-from gpuflow.readers.kubernetes.fields import Part, amount_or_percentage, surge_of
+from gpuflow.readers.kubernetes.pods import Part, amount_or_percentage, surge_of
 from gpuflow.site.model import Site, without_site_silenced
 from gpuflow.spec.problems import is_always_error
 from gpuflow.spec.rules.remarks import without_codes

@@ -11,8 +11,7 @@ from gpuflow.demands.model import ClaimDemand, Demand, Overlap, PodSet, PodsOfJo
 from gpuflow.formats.documents import Document, Library
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.readers.interface import Options, PassiveObject
-from gpuflow.readers.kubernetes.fields import Part
-from gpuflow.readers.kubernetes.pods import INTEGRATIONS, Owner
+from gpuflow.readers.kubernetes.pods import INTEGRATIONS, Owner, Part
 
 Pods = tuple[str, int, Mapping[str, Any]]
 """The name of a pod set, how many pods it has, and what each of them is."""

@@ -17,8 +17,17 @@ from gpuflow.graph.order import find_cycle
 from gpuflow.kubernetes.labels import MADE_BY, QUEUE_LABEL
 from gpuflow.readers.interface import PassiveObject
 from gpuflow.readers.kubernetes.demand import Object, Run, suspended_reason
-from gpuflow.readers.kubernetes.fields import MAX_INT32, Part, surge_of
-from gpuflow.readers.kubernetes.pods import Owner, Pod, pod_of, shared_claims, with_own_claims, with_shared_claims
+from gpuflow.readers.kubernetes.pods import (
+    MAX_INT32,
+    Owner,
+    Part,
+    Pod,
+    pod_of,
+    shared_claims,
+    surge_of,
+    with_own_claims,
+    with_shared_claims,
+)
 from gpuflow.runtime.gangs.kinds import GROUP, JOBSET_BY_VOLCANO, POD_GROUP, VOLCANO, GangKind
 
 GROUP_NAME: Final = "kueue.x-k8s.io/pod-group-name"

@@ -24,12 +24,11 @@ from gpuflow.core.errors import Finding, GpuflowError, Where
 from gpuflow.demands.model import Demand, StepDemand, UnseenPart
 from gpuflow.formats.documents import READERS, Document, kind_of
 from gpuflow.graph import Dag, Loop, Unknown
-from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_patch
+from gpuflow.kubernetes.pod_fields import BadPatch, strategic_merge_map_patch
 from gpuflow.readers.interface import ForeignObject, PassiveObject
 from gpuflow.readers.kubernetes.demand import Object, Run, suspended_reason
-from gpuflow.readers.kubernetes.fields import MAX_INT32, Part
 from gpuflow.readers.kubernetes.jobs import ReplicatedJob, demand_of_jobs, replicated_jobs
-from gpuflow.readers.kubernetes.pods import Pod, plain_any, pod_of, shared_claims
+from gpuflow.readers.kubernetes.pods import MAX_INT32, Part, Pod, plain_any, pod_of, shared_claims
 
 REPLICA_SPECS: Final = {
     "PyTorchJob": "pytorchReplicaSpecs",
