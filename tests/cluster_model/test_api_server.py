@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from gpuflow.cli.main import main
+from gpuflow.cluster import live
 from gpuflow.cluster.live import Reader, read_live
 from gpuflow.cluster.model import Cluster
 from gpuflow.core.errors import EnvironmentFailure
