@@ -23,7 +23,7 @@ from gpuflow.demands import Demand, demand_of
 from gpuflow.engines import NO_ENGINE, facts_of
 from gpuflow.formats.contents import contents_of, is_ours
 from gpuflow.formats.documents import STDIN
-from gpuflow.kubernetes.admission.names import dns_label_faults
+from gpuflow.kubernetes.admission.field_errors import dns_label_faults
 from gpuflow.quantity import Quantity
 from gpuflow.readers import ForeignObject, PassiveObject, documents_of, foreign_in
 from gpuflow.readers.interface import objects_brought_by, parameters_of

@@ -32,7 +32,7 @@ from gpuflow.formats.documents import (
     starts_nothing,
 )
 from gpuflow.formats.nodes import mapping, maps
-from gpuflow.kubernetes.admission.names import dns_label_faults
+from gpuflow.kubernetes.admission.field_errors import dns_label_faults
 from gpuflow.pod.engine_containers import engine_of, with_engine
 from gpuflow.site.model import Site
 

@@ -1,6 +1,6 @@
 """Importing: what becomes of a file, and that nothing of it is dropped in silence.
 
-Tests gpuflow/cli/import_pipeline.py, gpuflow/importing/argo/graph.py, gpuflow/importing/argo/templates.py,
+Tests gpuflow/cli/import_pipeline.py, gpuflow/importing/argo/workflow.py, gpuflow/importing/argo/templates.py,
 gpuflow/importing/argo/workflow.py, gpuflow/importing/pipelines.py,
 gpuflow/importing/kubeflow.py, gpuflow/importing/kubernetes.py,
 gpuflow/importing/pipelines.py, gpuflow/importing/pods.py, gpuflow/importing/unsupported.py and

@@ -26,7 +26,7 @@ from gpuflow.checker.dra.objects import (
 )
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.core.errors import Finding, GpuflowError
-from gpuflow.kubernetes.admission.names import is_extended
+from gpuflow.kubernetes.admission.field_errors import is_extended
 from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_pod, read_text
 from gpuflow.kubernetes.objects import NodeSelector, read_as
 from gpuflow.kubernetes.resources import read_map, read_maps

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from gpuflow.kubernetes import objects
-from gpuflow.kubernetes.admission.names import is_extended
+from gpuflow.kubernetes.admission.field_errors import is_extended
 from gpuflow.kubernetes.admission.pod import (
     EMPTY,
     Container,

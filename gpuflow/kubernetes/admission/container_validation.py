@@ -18,24 +18,22 @@ from gpuflow.kubernetes.admission.field_errors import (
     FieldError,
     LimitRequired,
     RequestAboveLimit,
+    allows_overcommit,
+    container_resource_faults,
+    dns_subdomain_faults,
     duplicate,
     forbidden,
     invalid,
     invalid_number,
-    not_found,
-    quote_as_go,
-    required,
-    too_long,
-    unsupported,
-)
-from gpuflow.kubernetes.admission.names import (
-    allows_overcommit,
-    container_resource_faults,
-    dns_subdomain_faults,
     is_counted,
     label_value_faults,
+    not_found,
     qualified_name_faults,
+    quote_as_go,
+    required,
     resource_faults,
+    too_long,
+    unsupported,
 )
 from gpuflow.kubernetes.admission.pod import Body, Pod, read_integer, read_text
 from gpuflow.kubernetes.pod_fields import fields_of

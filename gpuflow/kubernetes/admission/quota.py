@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from gpuflow.kubernetes.admission.names import is_extended, is_native
+from gpuflow.kubernetes.admission.field_errors import is_extended, is_native
 from gpuflow.kubernetes.admission.pod import (
     Body,
     Pod,

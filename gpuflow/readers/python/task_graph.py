@@ -209,7 +209,7 @@ def _level(
             body: Tree = _level(nodes, edges, groups, own, names, (*around, key), groups[key].pods)
             trees[key] = _loop_of(key, body, _level_of(nodes, names, f"{key}-items"), groups[key].items)
         else:
-            trees[key] = _task(names[0], nodes[names[0]], own.get(names[0]))
+            trees[key] = _task_tree(names[0], nodes[names[0]], own.get(names[0]))
     joined = {(place[a], place[b]) for a, after in edges.items() if a in place for b in after if b in place}
     between: dict[str, list[str]] = {key: [] for key in trees}
     for a, b in sorted(joined):
@@ -218,7 +218,7 @@ def _level(
     return Dag(trees, between, parallel)
 
 
-def _task(name: str, node: Node, most: int | None) -> Tree:
+def _task_tree(name: str, node: Node, most: int | None) -> Tree:
     """A task with the copies that it has within one item of the groups around it."""
     if not node.groups:
         return node.tree
