@@ -7,8 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-from gpuflow.checker.dra.cel import CelError, Unsupported, View, compile_expression
-from gpuflow.checker.dra.cel.parser import parse_semver, parse_short_semver
+from gpuflow.checker.dra.cel.parser import (
+    CelError,
+    Unsupported,
+    View,
+    compile_expression,
+    parse_semver,
+    parse_short_semver,
+)
 from gpuflow.checker.dra.inventory import extended_claim
 from gpuflow.checker.dra.objects import DeviceClass
 from gpuflow.kubernetes.admission.pod import read_pod

@@ -27,7 +27,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from gpuflow.checker.dra.cel import CelError, Unsupported, compile_expression
+from gpuflow.checker.dra.cel.parser import CelError, Unsupported, compile_expression
 from gpuflow.checker.dra.objects import (
     ALL,
     EXACT_COUNT,

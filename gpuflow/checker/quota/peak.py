@@ -204,9 +204,10 @@ def stored_objects(
             queued = [
                 step for step in demand.steps if default_queue or QUEUE_LABEL in step.pod["metadata"].get("labels", {})
             ]
-            live = _live_copies(demand, queued, _one_each(queued)) if kept_pods(demand) == "failed" else None
+            counts = _one_each(queued)
+            live = _live_copies(demand, queued, counts) if kept_pods(demand) == "failed" else None
             drivers = default_queue and demand.driver is not None
-            found[COUNTED_WORKLOADS] = _count_stored(demand, queued, drivers, live, gangs_are_one=True)
+            found[COUNTED_WORKLOADS] = _count_stored(demand, queued, drivers, live, counts)
         for key in quota.hard:
             stored = _gang_objects(demand, key)
             if stored is not None:
@@ -282,9 +283,9 @@ def _gang_objects(demand: Demand, key: str) -> StoredObjects | None:
     if launched:
         # What goes when a gang has ended may be gone before the next one is made.
         stays = all(kind.leaves_all or key == _kind_key(kind) for kind in map(_kind_of, launched))
-        return _count_kept(demand, launched, False, "all" if stays else "unknown", counts=counts)
+        return _count_kept(demand, launched, False, "all" if stays else "unknown", counts)
     operated = counted if _engines(demand) else []
-    return _count_failed_kept(operated, _live_copies(demand, operated, counts), counts=counts) if operated else None
+    return _count_failed_kept(operated, _live_copies(demand, operated, counts), counts) if operated else None
 
 
 def _engines(demand: Demand) -> set[str]:
@@ -331,13 +332,12 @@ def _count_stored(
     counted: Sequence[StepDemand],
     with_drivers: bool,
     live: Bound | None,
-    *,
-    gangs_are_one: bool = False,
+    counts: Mapping[str, int] | None = None,
 ) -> StoredObjects | None:
     kept = kept_pods(demand)
-    if kept != "failed":
-        return _count_kept(demand, counted, with_drivers, kept, counts=_one_each(counted) if gangs_are_one else None)
-    return _count_failed_kept(counted, live, counts=_one_each(counted) if gangs_are_one else None)
+    if kept == "failed":
+        return _count_failed_kept(counted, live, counts)
+    return _count_kept(demand, counted, with_drivers, kept, counts)
 
 
 def _one_each(steps: Sequence[StepDemand]) -> dict[str, int]:
@@ -352,7 +352,7 @@ def _one_each(steps: Sequence[StepDemand]) -> dict[str, int]:
 
 
 def _count_failed_kept(
-    counted: Sequence[StepDemand], live: Bound | None, *, counts: Mapping[str, int] | None
+    counted: Sequence[StepDemand], live: Bound | None, counts: Mapping[str, int] | None
 ) -> StoredObjects | None:
     """Those that run at once, and what earlier tries left."""
     sure = [1 if counts is None else counts[step.name] for step in counted if step.is_sure and step.copies]
@@ -376,7 +376,6 @@ def _count_kept(
     counted: Sequence[StepDemand],
     with_drivers: bool,
     kept: KeptPods,
-    *,
     counts: Mapping[str, int] | None = None,
 ) -> StoredObjects | None:
     """All that a run leaves behind, and all that it surely does. `counts`: of each step, where it is not its pods."""

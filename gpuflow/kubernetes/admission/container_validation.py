@@ -18,7 +18,6 @@ from gpuflow.kubernetes.admission.field_errors import (
     FieldError,
     LimitRequired,
     RequestAboveLimit,
-    allows_overcommit,
     container_resource_faults,
     dns_subdomain_faults,
     duplicate,
@@ -26,6 +25,7 @@ from gpuflow.kubernetes.admission.field_errors import (
     invalid,
     invalid_number,
     is_counted,
+    is_native,
     label_value_faults,
     not_found,
     qualified_name_faults,
@@ -56,6 +56,7 @@ class ResourceRule(NamedTuple):
     supported: bool
     counted: bool
     overcommit: bool
+    """Whether a limit may be above the request."""
     hugepages: bool
     page: int | None
     plain: bool
@@ -82,7 +83,8 @@ def _resource_rule(name: str, faults: tuple[str, ...], supported: bool) -> Resou
     hugepages = is_hugepages(name)
     page = _page_size(name) if hugepages else None
     plain = not faults and supported and not hugepages
-    return ResourceRule(faults, supported, is_counted(name), allows_overcommit(name), hugepages, page, plain)
+    overcommit = is_native(name) and not hugepages
+    return ResourceRule(faults, supported, is_counted(name), overcommit, hugepages, page, plain)
 
 
 def _page_size(name: str) -> int | None:

@@ -240,11 +240,6 @@ def is_extended(resource: str) -> bool:
     return not qualified_name_faults(f"requests.{resource}")
 
 
-def allows_overcommit(resource: str) -> bool:
-    """Whether a limit may be above the request."""
-    return is_native(resource) and not is_hugepages(resource)
-
-
 @lru_cache(maxsize=4096)
 def is_counted(resource: str) -> bool:
     """Whether only whole numbers of it exist."""

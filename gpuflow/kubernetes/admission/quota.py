@@ -24,7 +24,7 @@ from gpuflow.kubernetes.admission.pod import (
     round_to_milli,
 )
 from gpuflow.kubernetes.objects import REQUIRED, ResourceQuotaSpec, ResourceQuotaStatus, decode
-from gpuflow.kubernetes.resources import ResourceList, has_pod_level, is_hugepages, read_map, read_maps, read_quantity
+from gpuflow.kubernetes.resources import ResourceList, is_hugepages, is_pod_level, read_map, read_maps, read_quantity
 from gpuflow.quantity import Quantity
 
 
@@ -327,7 +327,7 @@ def _unspecified_containers(pod: Pod, quota: Quota) -> dict[str, set[str]]:
     silent = [
         each for each in pod.every_container if not (requests <= each.requests.keys() and limits <= each.limits.keys())
     ]
-    if not silent or (pod.level is not None and any(map(has_pod_level, pod.level))):
+    if not silent or (pod.level is not None and any(is_pod_level(name) for side in pod.level for name in side)):
         return {}
     missing: dict[str, set[str]] = {}
     for key in quota.tracked:

@@ -469,7 +469,9 @@ class _Parser(Parser[Node]):
             elif self.take("["):
                 index = self.inner()
                 self.need("]")
-                node = _index_node(node, index)
+                if index.type != "string":
+                    raise Unsupported(f"an index of type {index.type}")
+                node = _lookup_node(node, index.run, None)
             else:
                 return node
 
@@ -527,12 +529,6 @@ _DEVICE_FIELDS: Final[Mapping[str, Run]] = {
     "attributes": lambda device, scope: device.attributes,
     "capacity": lambda device, scope: device.capacity,
 }
-
-
-def _index_node(holder: Node, index: Node) -> Node:
-    if index.type != "string":
-        raise Unsupported(f"an index of type {index.type}")
-    return _lookup_node(holder, index.run, None)
 
 
 def _lookup_node(holder: Node, key: Run, field: tuple[Node, str] | None) -> Node:
