@@ -153,7 +153,10 @@ class ForeignObject:
         found = read(self.document, self.library.seen_from(self.document), options)
         if isinstance(found, PassiveObject) or found.source is not None:
             return found
-        from gpuflow.readers.findings import foreign_source  # its rules use readers, and readers use this module
+        from gpuflow.readers.findings import (  # its rules use readers, and readers use this module
+            ForeignSource,
+            Subject,
+        )
         from gpuflow.readers.findings.strictness import refusals_of
         from gpuflow.readers.kubernetes.queue_webhooks import queue_refusals
 
@@ -161,7 +164,7 @@ class ForeignObject:
             found,
             refusals=(*refusals_of(self.document), *found.refusals),
             queue_refusals=queue_refusals(self.document),
-            source=foreign_source(self.document, found, options.site, self.library.documents),
+            source=ForeignSource(Subject(self.document, found, options.site, tuple(self.library.documents))),
         )
 
 

@@ -1,6 +1,4 @@
-"""Which function reads which kind.
-
-Which objects a document and its controllers store beside pods, kind by kind.
+"""Which function reads which kind, and which objects a document and its controllers store beside pods.
 
 Mirrors the controllers of Kubernetes v1.36.3, JobSet v0.12, Kubeflow Trainer v2.3 (its plugins' Build),
 training-operator v1.9.3 (ReconcileServices), MPI operator v0.8.2, Volcano v1.14.1 (its plugins' OnJobAdd), KubeRay
@@ -11,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpuflow.demands.model import Demand, UnseenPart
 from gpuflow.demands.stored import StoredObject, resource_of
 from gpuflow.formats.documents import Document, Library
-from gpuflow.graph import Dag
 from gpuflow.readers.interface import Options, PassiveObject
 from gpuflow.readers.kubernetes import jobs, operators
 from gpuflow.readers.kubernetes.demand import Object
 from gpuflow.readers.kubernetes.jobs import history_of
-from gpuflow.readers.kubernetes.operators import REPLICA_SPECS, runtime_of, trains
+from gpuflow.readers.kubernetes.operators import runtime_of, trains
 from gpuflow.readers.kubernetes.pods import Part
 from gpuflow.runtime.gangs.kinds import JOBSET, POD_GROUP
 
@@ -51,7 +48,7 @@ def stored_of(thing: Object, found: Demand) -> tuple[StoredObject, ...]:
         resource_of(document.kind), document.group, by_controller=False, per_run=document.kind != "CronJob",
         labels={} if metadata is None else metadata.labels(),
     )  # fmt: skip
-    maker = MADE.get((document.kind, document.group))
+    maker = KINDS[(document.kind, document.group)].stores
     made = [] if maker is None else [*maker(thing, found)]
     if maker is not None:
         most = 2 if document.kind == "RayService" else 1
@@ -183,45 +180,33 @@ def _experiment(thing: Object, found: Demand) -> Made:
         yield replace(each, at_least=0, at_most=count, because=why, by_controller=True, labels=None)
 
 
-MADE: Final[dict[tuple[str, str], Callable[[Object, Demand], Made]]] = {
-    ("CronJob", BATCH): _cron_job,
-    ("Deployment", APPS): _revisions("replicasets"),
-    ("StatefulSet", APPS): _revisions("controllerrevisions"),
-    ("DaemonSet", APPS): _revisions("controllerrevisions"),
-    ("JobSet", JOBSET.group): _job_set,
-    ("LeaderWorkerSet", "leaderworkerset.x-k8s.io"): _leader_worker_set,
-    **{(kind, KUBEFLOW): _training_job for kind in REPLICA_SPECS},
-    ("MPIJob", KUBEFLOW): _mpi_job,
-    ("Experiment", KUBEFLOW): _experiment,
-    ("TrainJob", "trainer.kubeflow.org"): _train_job,
-    ("Job", "batch.volcano.sh"): _volcano_job,
-    ("RayCluster", RAY): _ray_cluster,
-    ("RayJob", RAY): _ray_job,
-    ("RayService", RAY): _ray_service,
-}
-"""The kinds whose controllers make more than pods."""
+class Kind(NamedTuple):
+    """How a kind is read, and what its controllers make beside pods; None: nothing that a quota counts."""
+
+    read: Callable[[Object], Demand | PassiveObject]
+    stores: Callable[[Object, Demand], Made] | None = None
 
 
-KINDS: dict[tuple[str, str], Callable[[Object], Demand | PassiveObject]] = {
-    ("Pod", ""): jobs.pod,
-    ("PodTemplate", ""): jobs.pod_template,
-    ("ReplicationController", ""): jobs.replicas,
-    ("ReplicaSet", "apps"): jobs.replicas,
-    ("Deployment", "apps"): jobs.deployment,
-    ("StatefulSet", "apps"): jobs.stateful_set,
-    ("DaemonSet", "apps"): jobs.daemon_set,
-    ("Job", "batch"): jobs.job,
-    ("CronJob", "batch"): jobs.cron_job,
-    ("JobSet", "jobset.x-k8s.io"): jobs.job_set,
-    ("LeaderWorkerSet", "leaderworkerset.x-k8s.io"): jobs.leader_worker_set,
-    **{(kind, "kubeflow.org"): operators.training_job for kind in operators.REPLICA_SPECS},
-    ("MPIJob", "kubeflow.org"): operators.mpi_job,
-    ("Experiment", "kubeflow.org"): operators.experiment,
-    ("TrainJob", "trainer.kubeflow.org"): operators.train_job,
-    ("Job", "batch.volcano.sh"): jobs.volcano_job,
-    ("RayCluster", "ray.io"): operators.ray_cluster,
-    ("RayJob", "ray.io"): operators.ray_job,
-    ("RayService", "ray.io"): operators.ray_service,
+KINDS: Final[dict[tuple[str, str], Kind]] = {
+    ("Pod", ""): Kind(jobs.pod),
+    ("PodTemplate", ""): Kind(jobs.pod_template),
+    ("ReplicationController", ""): Kind(jobs.replicas),
+    ("ReplicaSet", APPS): Kind(jobs.replicas),
+    ("Deployment", APPS): Kind(jobs.deployment, _revisions("replicasets")),
+    ("StatefulSet", APPS): Kind(jobs.stateful_set, _revisions("controllerrevisions")),
+    ("DaemonSet", APPS): Kind(jobs.daemon_set, _revisions("controllerrevisions")),
+    ("Job", BATCH): Kind(jobs.job),
+    ("CronJob", BATCH): Kind(jobs.cron_job, _cron_job),
+    ("JobSet", JOBSET.group): Kind(jobs.job_set, _job_set),
+    ("LeaderWorkerSet", "leaderworkerset.x-k8s.io"): Kind(jobs.leader_worker_set, _leader_worker_set),
+    **{(kind, KUBEFLOW): Kind(operators.training_job, _training_job) for kind in operators.REPLICA_SPECS},
+    ("MPIJob", KUBEFLOW): Kind(operators.mpi_job, _mpi_job),
+    ("Experiment", KUBEFLOW): Kind(operators.experiment, _experiment),
+    ("TrainJob", "trainer.kubeflow.org"): Kind(operators.train_job, _train_job),
+    ("Job", "batch.volcano.sh"): Kind(jobs.volcano_job, _volcano_job),
+    ("RayCluster", RAY): Kind(operators.ray_cluster, _ray_cluster),
+    ("RayJob", RAY): Kind(operators.ray_job, _ray_job),
+    ("RayService", RAY): Kind(operators.ray_service, _ray_service),
 }
 
 
@@ -238,7 +223,7 @@ EXCLUSIVE: Final = ("alpha.jobset.sigs.k8s.io/exclusive-topology", "leaderworker
 def demand_of(document: Document, library: Library, options: Options) -> Demand | PassiveObject:
     """What an object asks of a cluster. A field that cannot be read is an error with its place."""
     thing = Object(document, library, options)
-    found = KINDS[(document.kind, document.group)](thing)
+    found = KINDS[(document.kind, document.group)].read(thing)
     if isinstance(found, PassiveObject):
         return found
     placed = replace(found, unseen=(*found.unseen, *_exclusive(thing)))
@@ -258,8 +243,7 @@ def _managed_elsewhere(thing: Object) -> Demand | None:
     for part in filter(None, (*(thing.root.at(*path) for path in MANAGED), *inner)):
         if (other := part.text("managedBy")) is not None and other not in OWN_CONTROLLERS:
             at = part.need("managedBy")
-            because = f"{at.name} is {other}, and only that controller makes pods of it"
-            return Demand(thing.name, (), Dag({}), unseen=(UnseenPart(thing.name, because, at.where),))
+            return thing.unseen_demand(f"{at.name} is {other}, and only that controller makes pods of it", at.where)
     return None
 
 
