@@ -1,6 +1,6 @@
 """Selectors of devices: what is evaluated, which errors count, and what is left to the scheduler.
 
-Tests gpuflow/checker/dra/cel/parser.py and gpuflow/checker/dra/cel/parser.py.
+Tests gpuflow/checker/dra/cel/parser.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The allocator that plays is the one that is held against the scheduler's own (`tests/differential`).
 
-Tests gpuflow/checker/dra/allocator.py, gpuflow/checker/dra/objects.py and gpuflow/checker/dra/allocator.py.
+Tests gpuflow/checker/dra/allocator.py and gpuflow/checker/dra/objects.py.
 """
 
 from __future__ import annotations

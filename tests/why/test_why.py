@@ -1,7 +1,6 @@
 """`gpuflow why`: what keeps a pod, a workload, a workflow or a job from starting, and what would let it start.
 
-Tests gpuflow/cli/why.py, gpuflow/why/answer.py, gpuflow/why/answer.py, gpuflow/why/pods.py, gpuflow/why/queues.py and
-gpuflow/why/pods.py.
+Tests gpuflow/cli/why.py, gpuflow/why/answer.py, gpuflow/why/pods.py and gpuflow/why/queues.py.
 """
 
 from __future__ import annotations

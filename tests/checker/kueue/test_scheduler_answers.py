@@ -2,7 +2,7 @@
 
 Tests gpuflow/checker/kueue/reasons.py, gpuflow/checker/kueue/flavor_assigner.py, gpuflow/checker/kueue/flavors.py,
 gpuflow/checker/kueue/requests.py, gpuflow/checker/kueue/preemption.py, gpuflow/checker/kueue/workloads.py,
-gpuflow/checker/kueue/scheduler.py, gpuflow/checker/kueue/snapshot.py and gpuflow/checker/kueue/workloads.py.
+gpuflow/checker/kueue/scheduler.py and gpuflow/checker/kueue/snapshot.py.
 """
 
 from pathlib import Path

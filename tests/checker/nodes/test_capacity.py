@@ -1,6 +1,6 @@
 """Room for many copies: counted, it is what placing them one by one finds.
 
-Tests gpuflow/checker/nodes/capacity.py and gpuflow/checker/nodes/capacity.py.
+Tests gpuflow/checker/nodes/capacity.py.
 """
 
 from __future__ import annotations
