@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.nodes.capacity import NodePools, capacity_hint, capacity_in
 from gpuflow.checker.nodes.filters import NodeFit, fit, read_pending
-from gpuflow.checker.nodes.node_info import BoundPod, UnboundPod, read_bound_pod
+from gpuflow.checker.nodes.node_info import BoundPod, UnboundPod, as_quantity, read_bound_pod
 from gpuflow.checker.quota.namespace import namespace_policy
 from gpuflow.checker.report import amount
 from gpuflow.checker.snapshot.validation import PreparedCluster

@@ -36,7 +36,6 @@ from gpuflow.checker.kueue.reasons import (
     UntoleratedTaint,
 )
 from gpuflow.checker.kueue.workloads import ClusterQueue
-from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.nodes.capacity import NodePools, capacity_hint, gang_has_no_domain, is_kept_out_for_good, room
 from gpuflow.checker.nodes.filters import (
     NO_DEVICES,
@@ -48,7 +47,7 @@ from gpuflow.checker.nodes.filters import (
     NodeFit,
     read_pending,
 )
-from gpuflow.checker.nodes.node_info import NO_FEATURES, TOO_MANY_PODS, UnboundPod, insufficient_reason
+from gpuflow.checker.nodes.node_info import NO_FEATURES, TOO_MANY_PODS, UnboundPod, as_quantity, insufficient_reason
 from gpuflow.checker.nodes.pod_affinity import NO_AFFINITY, NO_ANTI_AFFINITY, NO_EXISTING, UNEVEN
 from gpuflow.checker.nodes.volumes import NO_DISK
 from gpuflow.checker.report import Outcome, Verdict, amount, cap_text, safe_parallelism

@@ -20,16 +20,18 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from gpuflow.checker.nodes import node_info, volumes
-from gpuflow.checker.nodes.amounts import Amounts, as_quantity, sum_amounts
 from gpuflow.checker.nodes.filters import affinity_state, balances, host_refusals, placement_refusal
 from gpuflow.checker.nodes.node_info import (
     NO_FEATURES,
     TEMPORARY_TAINTS,
+    Amounts,
     BoundPod,
     Node,
     NodeInfo,
     NodeList,
     UnboundPod,
+    as_quantity,
+    sum_amounts,
 )
 from gpuflow.checker.nodes.pod_affinity import Affinity, PodAffinityTerm
 from gpuflow.checker.nodes.volumes import NO_SPACE

@@ -10,10 +10,9 @@ from gpuflow.checker.contention.concurrency import Competitor, Competitors, wait
 from gpuflow.checker.dra.inventory import ADMIN_ACCESS, EXTENDED_CLAIM
 from gpuflow.checker.dra.plan import ANY, Group
 from gpuflow.checker.hints.refusals import OtherGpus, Trials, reason_not_now, reason_nowhere
-from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.nodes.capacity import Fragmentation, NodePools, capacity_hint, fragmentation, room
 from gpuflow.checker.nodes.filters import fit
-from gpuflow.checker.nodes.node_info import GROUP_MAX
+from gpuflow.checker.nodes.node_info import GROUP_MAX, as_quantity
 from gpuflow.checker.pipeline.nodes.mounted_claims import OWN
 from gpuflow.checker.pipeline.nodes.verdicts import APART, PODS, NodeVerdict, NodeVerdicts, PoolRequest, is_reported
 from gpuflow.checker.pipeline.pod_groups import PodGroup, subject_of

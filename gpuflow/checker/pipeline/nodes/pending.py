@@ -20,10 +20,9 @@ from gpuflow.checker.contention.concurrency import PendingRequest, PendingReques
 from gpuflow.checker.kueue import Kueue
 from gpuflow.checker.kueue.reasons import UNLIMITED, FlavorResource, plus
 from gpuflow.checker.kueue.workloads import AdmittedPodSet, Holder
-from gpuflow.checker.nodes.amounts import Amounts
 from gpuflow.checker.nodes.capacity import NodePools, scarce_first
 from gpuflow.checker.nodes.controllers import missing_daemons
-from gpuflow.checker.nodes.node_info import NodeInfo, UnboundPod, read_unbound_pod
+from gpuflow.checker.nodes.node_info import Amounts, NodeInfo, UnboundPod, read_unbound_pod
 from gpuflow.checker.pipeline.queues.requests import (
     FlavorAssignment,
     PendingPodSet,

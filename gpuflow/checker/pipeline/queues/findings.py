@@ -11,7 +11,7 @@ from gpuflow.checker.contention.concurrency import waiting_clause
 from gpuflow.checker.hints.refusals import other_queue, queue_hint
 from gpuflow.checker.kueue.reasons import UNLIMITED, NoPlace
 from gpuflow.checker.kueue.workloads import NEVER
-from gpuflow.checker.nodes.amounts import as_quantity
+from gpuflow.checker.nodes.node_info import as_quantity
 from gpuflow.checker.pipeline.pod_groups import PodGroup, subject_of
 from gpuflow.checker.pipeline.queues.requests import QueueRequest
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdict, QueueVerdicts
