@@ -29,7 +29,7 @@ import yaml
 from measuring import arguments
 
 from gpuflow.checker.run import check
-from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.checker.snapshot.validation import PreparedCluster
 from gpuflow.cli.snapshot import snapshot_files
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.fields import keep_checked_fields

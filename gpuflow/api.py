@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from gpuflow import catalog
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check as check_demand
-from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.checker.snapshot.validation import PreparedCluster
 from gpuflow.cluster import Cluster, Manifest, cluster_of, read_cluster
 from gpuflow.cluster.live import read_live
 from gpuflow.core import gc_pause
@@ -23,7 +23,7 @@ from gpuflow.demands import Demand, demand_of
 from gpuflow.engines import NO_ENGINE, facts_of
 from gpuflow.formats.contents import contents_of, is_ours
 from gpuflow.formats.documents import STDIN
-from gpuflow.kubernetes.admission.names import dns_label_faults
+from gpuflow.kubernetes.admission.field_errors import dns_label_faults
 from gpuflow.quantity import Quantity
 from gpuflow.readers import ForeignObject, PassiveObject, documents_of, foreign_in
 from gpuflow.readers.interface import objects_brought_by, parameters_of

@@ -389,7 +389,7 @@ OWN = {
     "cli/explain.py": "the source of gpuflow, for the place of a rule",
     "catalog/catalog.py": "data that comes with gpuflow",
     "catalog/offers.py": "data that comes with gpuflow",
-    "cluster/api_server.py": "the kubeconfig of whoever calls, which the client has opened before",
+    "cluster/live.py": "the kubeconfig of whoever calls, which the client has opened before",
     "airflow/function_runner.py": "runs in the container of a function, and writes its output there",
     "airflow/functions.py": "the program that comes with gpuflow and is written into the pod",
     "targets/airflow/standalone.py": "functions that come with gpuflow and are written into the DAG",

@@ -69,7 +69,7 @@ SDKS = {
     "hera": ("targets.argo", "argo"),
     "kfp": ("targets.kubeflow", "kubeflow"),
     "google": ("targets.kubeflow", "kubeflow"),
-    "kubernetes": ("cluster.api_server", "airflow"),
+    "kubernetes": ("cluster.live", "airflow"),
     "kubernetes_asyncio": ("airflow",),
     "fsspec": ("runtime",),
     "lightning": ("runtime",),
@@ -77,7 +77,7 @@ SDKS = {
     "pytorch_lightning": ("runtime",),
     "torch": ("runtime",),
     "transformers": ("runtime",),
-    "urllib3": ("cluster.api_server", "airflow"),
+    "urllib3": ("cluster.live", "airflow"),
 }
 """Who may import which SDK. The Kubernetes client inside `airflow` is the one that its provider brings."""
 DATA = {"", "demo", "demo.moons"}

@@ -1,6 +1,6 @@
 """A pod's requests and limits add up as Kubernetes adds them.
 
-Tests gpuflow/kubernetes/resources.py and gpuflow/checker/nodes/amounts.py.
+Tests gpuflow/kubernetes/resources.py and gpuflow/checker/nodes/node_info.py.
 """
 
 import json
@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.checker.nodes.amounts import held_amounts, positive_amounts
-from gpuflow.kubernetes.decoding import decode
-from gpuflow.kubernetes.objects import BoundPod, PodTemplate
+from gpuflow.checker.nodes.node_info import held_amounts, positive_amounts
+from gpuflow.kubernetes.objects import BoundPod, PodTemplate, decode
 from gpuflow.kubernetes.resources import aggregate, read_resource_list
 from gpuflow.quantity import Quantity
 

@@ -26,7 +26,7 @@ PACKAGE = ROOT / "gpuflow"
 FAMILIES = {
     "pipeline": "gpuflow.spec.rules.remarks:REMARKS",
     "pod": "gpuflow.pod.notes:NOTES",
-    "plan": "gpuflow.demands.planned_pipeline:RULES",
+    "plan": "gpuflow.demands.of_pipeline:RULES",
     "document": "gpuflow.readers.findings.rules:RULES",
     "check": "gpuflow.checker.rules:RULES",
     "argo's refusals": "gpuflow.targets.argo.refusals:REFUSALS",

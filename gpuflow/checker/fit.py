@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuflow.checker.report import LimitLine, Report, amount
 from gpuflow.checker.run import QUOTA, check
-from gpuflow.checker.snapshot.prepared import PreparedCluster, prepare_cluster
+from gpuflow.checker.snapshot.validation import PreparedCluster, prepare_cluster
 from gpuflow.cluster import Cluster
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.demands import demand_of

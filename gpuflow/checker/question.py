@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuflow.checker.hints.trials import Trials
+from gpuflow.checker.hints.refusals import Trials
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.queues.setup import read_setup
-from gpuflow.checker.quota.claims import run_claims
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, brought_objects, namespace_policy
-from gpuflow.checker.quota.peak import QuotaLine, limit_lines
+from gpuflow.checker.quota.peak import QuotaLine, limit_lines, run_claims
 from gpuflow.checker.report import LimitLine, Outcome, Verdict
 from gpuflow.checker.snapshot.missing_kinds import has_default_queue, needed_kinds
-from gpuflow.checker.snapshot.prepared import NamespacePart, PreparedCluster
+from gpuflow.checker.snapshot.validation import NamespacePart, PreparedCluster
 from gpuflow.cluster import Cluster
 from gpuflow.core.errors import Finding, Problem, Rule, Severity, Where, list_names, warning
 from gpuflow.demands import Demand

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from gpuflow.checker.hints.trials import Trials, memory_max, with_parallel
+from gpuflow.checker.hints.refusals import Trials, memory_max, with_parallel
 from gpuflow.checker.question import World, ask, place_pods, with_deadline
 from gpuflow.checker.quota.namespace import namespace_policy
 from gpuflow.checker.report import SEPARATOR, Outcome, Report, Verdict, merge_outcomes, outcome_of, worst_verdict
@@ -23,7 +23,7 @@ from gpuflow.checker.rules import apply_rules
 from gpuflow.checker.rules.deadlocks import REPLICAS, with_gang_warnings
 from gpuflow.checker.rules.snapshot import annotations_of, namespace_object
 from gpuflow.checker.snapshot.missing_kinds import assumed_kinds, needed_kinds
-from gpuflow.checker.snapshot.prepared import NamespacePart, PreparedCluster, prepare_cluster
+from gpuflow.checker.snapshot.validation import NamespacePart, PreparedCluster, prepare_cluster
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.model import with_entry
 from gpuflow.core.errors import Finding, Severity, Where, fail, join_names, list_names, warning

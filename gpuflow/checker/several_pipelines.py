@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpuflow.checker.question import with_deadline
 from gpuflow.checker.report import SEPARATOR, Report, worst_verdict
 from gpuflow.checker.run import QUOTA, SEVERITIES, check, check_cluster_wide, count_runs
-from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.checker.snapshot.validation import PreparedCluster
 from gpuflow.core.errors import Finding, Where, list_names
 from gpuflow.demands import Demand
 from gpuflow.demands.combine import combine_demands, names_of

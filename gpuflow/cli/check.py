@@ -15,7 +15,7 @@ from typing import Any
 
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
-from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.checker.snapshot.validation import PreparedCluster
 from gpuflow.cli.inputs import (
     add_common,
     add_engine,

@@ -84,7 +84,7 @@ def fit_pipelines(
         )
     # Imported here, because compiling without --fit needs nothing of the checker.
     from gpuflow.checker.fit import Misfit, fit
-    from gpuflow.checker.snapshot.prepared import PreparedCluster
+    from gpuflow.checker.snapshot.validation import PreparedCluster
     from gpuflow.cluster import read_cluster
     from gpuflow.cluster.live import read_live
 

@@ -20,8 +20,7 @@ from msgspec.structs import fields
 
 from gpuflow.cluster.kueue_objects import ClusterQueueSpec, CohortSpec, LocalQueueSpec
 from gpuflow.cluster.model import Path
-from gpuflow.kubernetes.decoding import Amounts, Closed, Object
-from gpuflow.kubernetes.objects import LimitRangeSpec, ResourceQuotaSpec, ResourceQuotaStatus
+from gpuflow.kubernetes.objects import Amounts, Closed, LimitRangeSpec, Object, ResourceQuotaSpec, ResourceQuotaStatus
 from gpuflow.kubernetes.pod_fields import Field, fields_of
 
 ANY: Final = "*"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from gpuflow.kubernetes.decoding import At, Closed, Loose, NotNegative, Object, Tree
+from gpuflow.kubernetes.objects import At, Closed, Loose, NotNegative, Object, Tree
 from gpuflow.quantity import Quantity
 
 Amount = Annotated[Quantity, NotNegative("quota is zero or more")]

@@ -24,7 +24,7 @@ from gpuflow.cluster.model import Cluster, Manifest, place, with_entry
 from gpuflow.core import files, gc_pause, yaml_tree
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.core.printable import HIDDEN_CHARACTERS
-from gpuflow.kubernetes.admission.names import dns_label_faults, dns_subdomain_faults
+from gpuflow.kubernetes.admission.field_errors import dns_label_faults, dns_subdomain_faults
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MOST_JSON = 256 * 1024 * 1024

@@ -23,7 +23,7 @@ from gpuflow.core.errors import Finding, Where
 from gpuflow.demands.peaks import ALIASES, Amounts, Bound, Usage, amounts_of, peaks_of
 from gpuflow.demands.stored import StoredObject
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, first_leaf, with_unchosen
-from gpuflow.kubernetes.admission.usage import usage_of_claim
+from gpuflow.kubernetes.admission.quota import usage_of_claim
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.quantity import Quantity
 

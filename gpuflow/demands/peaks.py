@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 from gpuflow.core.caching import content_of, data_of
 from gpuflow.graph import Peak, Tree, peak, with_weights
-from gpuflow.kubernetes.admission.usage import claims_of_pod, compute_usage, usage_of_claim
-from gpuflow.kubernetes.decoding import decode
-from gpuflow.kubernetes.objects import PodTemplate
+from gpuflow.kubernetes.admission.quota import claims_of_pod, compute_usage, usage_of_claim
+from gpuflow.kubernetes.objects import PodTemplate, decode
 from gpuflow.quantity import Quantity
 
 CONTAINERS = ("initContainers", "containers")

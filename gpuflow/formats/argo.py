@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from gpuflow.core.errors import Where
 from gpuflow.formats.documents import Document, Library
 from gpuflow.formats.nodes import as_list, as_plain, mapping, maps_in, text_of
-from gpuflow.kubernetes.strategic_merge import strategic_merge_map_patch
+from gpuflow.kubernetes.pod_fields import strategic_merge_map_patch
 
 GROUP: Final = "argoproj.io"
 TYPES: Final = (

@@ -25,10 +25,9 @@ from gpuflow.formats.kfp import (
     waits_of,
 )
 from gpuflow.formats.nodes import plain_value
-from gpuflow.importing.draft import Draft, Handing, identifier, in_order, label, object_metadata
-from gpuflow.importing.pods import TAG_HINT, PodReader
+from gpuflow.importing.pipelines import Draft, Handing, identifier, in_order, label, object_metadata
+from gpuflow.importing.pods import TAG_HINT, Parts, PodReader, condition_in_words, fill_tags, operand, plain_text
 from gpuflow.importing.unsupported import KIND, TAG, TEMPLATE, Place, Unsupported
-from gpuflow.importing.values import Parts, condition_in_words, fill_tags, operand, plain_text
 from gpuflow.pod.supervision import RUN_ID
 from gpuflow.readers.kfp.values import unquote
 from gpuflow.runtime.bundle import FILE

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuflow.formats.documents import Document, Library
 from gpuflow.formats.nodes import mapping, plain_value
-from gpuflow.importing.draft import Draft, label, object_metadata, read_schedule
+from gpuflow.importing.pipelines import Draft, label, object_metadata, read_schedule
 from gpuflow.importing.pods import PodReader
 from gpuflow.importing.unsupported import KIND, Place, Unsupported
 from gpuflow.kubernetes.labels import QUEUE_LABEL

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from gpuflow.kubernetes.admission.names import label_value_faults, qualified_name_faults
+from gpuflow.kubernetes.admission.field_errors import label_value_faults, qualified_name_faults
 from gpuflow.kubernetes.admission.pod import read_text
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_texts
 from gpuflow.quantity import MAX_INT64

@@ -39,10 +39,6 @@ def is_pod_level(name: str) -> bool:
     return name in ("cpu", "memory") or name.startswith(HUGEPAGES)
 
 
-def has_pod_level(resources: ResourceList) -> bool:
-    return any(is_pod_level(name) for name in resources)
-
-
 def read_resource_list(raw: object, where: str = "resources") -> dict[str, Quantity]:
     """A map of names to quantities as the API server decodes it; an absent map is empty.
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuflow.core.errors import fail
-from gpuflow.kubernetes.pod_fields import Field, fields_of
-from gpuflow.kubernetes.strategic_merge import DIRECTIVES, BadPatch, strategic_merge_map_patch
+from gpuflow.kubernetes.pod_fields import DIRECTIVES, BadPatch, Field, fields_of, strategic_merge_map_patch
 from gpuflow.pod.spelling import Spelling
 from gpuflow.spec.kubernetes_fields import MAIN, OF_LABELS, OF_MAIN, OF_POD, OUR_VARIABLES, reserved_words
 from gpuflow.spec.names import LABEL_PREFIX

@@ -32,7 +32,7 @@ from gpuflow.formats.documents import (
     starts_nothing,
 )
 from gpuflow.formats.nodes import mapping, maps
-from gpuflow.kubernetes.admission.names import dns_label_faults
+from gpuflow.kubernetes.admission.field_errors import dns_label_faults
 from gpuflow.pod.engine_containers import engine_of, with_engine
 from gpuflow.site.model import Site
 
@@ -153,15 +153,18 @@ class ForeignObject:
         found = read(self.document, self.library.seen_from(self.document), options)
         if isinstance(found, PassiveObject) or found.source is not None:
             return found
-        from gpuflow.readers.findings import foreign_source  # its rules use readers, and readers use this module
-        from gpuflow.readers.findings.refusals import refusals_of
+        from gpuflow.readers.findings import (  # its rules use readers, and readers use this module
+            ForeignSource,
+            Subject,
+        )
+        from gpuflow.readers.findings.strictness import refusals_of
         from gpuflow.readers.kubernetes.queue_webhooks import queue_refusals
 
         return replace(
             found,
             refusals=(*refusals_of(self.document), *found.refusals),
             queue_refusals=queue_refusals(self.document),
-            source=foreign_source(self.document, found, options.site, self.library.documents),
+            source=ForeignSource(Subject(self.document, found, options.site, tuple(self.library.documents))),
         )
 
 

@@ -16,8 +16,15 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from gpuflow.core.errors import did_you_mean
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
-from gpuflow.kubernetes.pod_fields import Field, fields_of, places_of
-from gpuflow.kubernetes.strategic_merge import DELETE_FROM, DIRECTIVE, ELEMENT_ORDER, RETAIN_KEYS
+from gpuflow.kubernetes.pod_fields import (
+    DELETE_FROM,
+    DIRECTIVE,
+    ELEMENT_ORDER,
+    RETAIN_KEYS,
+    Field,
+    fields_of,
+    places_of,
+)
 from gpuflow.quantity import Quantity
 from gpuflow.spec.model import Count, Model, Str, problem
 from gpuflow.spec.names import LABEL_PREFIX, LabelKey, LabelValue

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.checker.snapshot.validation import PreparedCluster
 from gpuflow.cluster.kinds import Source
 from gpuflow.site.model import Site
-from gpuflow.why.answer import Answer, Cause, answer_of
-from gpuflow.why.objects import JOB, POD, WORKLOAD
-from gpuflow.why.pods import why_pod
+from gpuflow.why.answer import JOB, POD, WORKLOAD, Answer, Cause, answer_of
+from gpuflow.why.pods import why_job, why_pod, why_workflow
 from gpuflow.why.queues import workload_causes
-from gpuflow.why.runs import why_job, why_workflow
 
 __all__ = ["Answer", "Cause", "why"]
 

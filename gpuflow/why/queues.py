@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuflow.checker.kueue.amounts import amount_text
-from gpuflow.checker.kueue.reasons import NoUnusedQuota
+from gpuflow.checker.kueue.reasons import NoUnusedQuota, amount_text
 from gpuflow.checker.kueue.scheduler import Assignment, blocker_ahead, workloads_ahead
 from gpuflow.checker.kueue.workloads import Workload, read_workload
-from gpuflow.checker.pipeline.queues.pending import PendingWorkloads
+from gpuflow.checker.pipeline.queues.requests import PendingWorkloads
 from gpuflow.checker.pipeline.queues.setup import Setup, read_setup
-from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.checker.snapshot.validation import PreparedCluster
 from gpuflow.core.errors import join_names
 from gpuflow.formats.nodes import maps
-from gpuflow.why.answer import Cause, State
-from gpuflow.why.objects import as_text, conditions, part
+from gpuflow.why.answer import Cause, State, as_text, conditions, part
 
 GATE = "kueue.x-k8s.io/admission"
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"

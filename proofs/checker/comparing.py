@@ -9,7 +9,7 @@ from typing import Any
 import gpuflow
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
-from gpuflow.checker.snapshot.prepared import prepare_cluster
+from gpuflow.checker.snapshot.validation import prepare_cluster
 from gpuflow.cluster import cluster_of
 from gpuflow.cluster.kinds import SOURCES
 from proofs.checker.case import NAMESPACE, Case, Manifest

@@ -1,6 +1,6 @@
 """A step that fits on no node is told which GPU, slice or count of this very cluster would do.
 
-Tests gpuflow/checker/hints/trials.py and gpuflow/checker/pipeline/nodes/findings.py.
+Tests gpuflow/checker/hints/refusals.py and gpuflow/checker/pipeline/nodes/findings.py.
 """
 
 from __future__ import annotations

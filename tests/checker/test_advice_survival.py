@@ -1,6 +1,6 @@
 """Policies that cannot do what they are for: said once for all steps, and only when the documents prove it.
 
-Tests gpuflow/demands/planned_pipeline.py.
+Tests gpuflow/demands/of_pipeline.py.
 """
 
 from __future__ import annotations

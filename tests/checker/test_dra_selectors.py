@@ -1,14 +1,20 @@
 """Selectors of devices: what is evaluated, which errors count, and what is left to the scheduler.
 
-Tests gpuflow/checker/dra/cel/parser.py and gpuflow/checker/dra/cel/values.py.
+Tests gpuflow/checker/dra/cel/parser.py.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from gpuflow.checker.dra.cel import CelError, Unsupported, View, compile_expression
-from gpuflow.checker.dra.cel.values import parse_semver, parse_short_semver
+from gpuflow.checker.dra.cel.parser import (
+    CelError,
+    Unsupported,
+    View,
+    compile_expression,
+    parse_semver,
+    parse_short_semver,
+)
 from gpuflow.checker.dra.inventory import extended_claim
 from gpuflow.checker.dra.objects import DeviceClass
 from gpuflow.kubernetes.admission.pod import read_pod

@@ -2,7 +2,7 @@
 
 The allocator that plays is the one that is held against the scheduler's own (`tests/differential`).
 
-Tests gpuflow/checker/dra/allocator.py, gpuflow/checker/dra/objects.py and gpuflow/checker/dra/pools.py.
+Tests gpuflow/checker/dra/allocator.py and gpuflow/checker/dra/objects.py.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gpuflow.checker.dra.allocator import AllocationError, Allocator
+from gpuflow.checker.dra.allocator import AllocatedState, AllocationError, Allocator
 from gpuflow.checker.dra.objects import Claim, DeviceId, read_claim, read_device_class, read_slice
-from gpuflow.checker.dra.pools import AllocatedState
 from tests.checker.dra_scenes import (
     GPU,
     PARTITION,

@@ -1,6 +1,6 @@
 """Ephemeral volumes: Kubernetes claims a volume for each pod, and quotas count the claims.
 
-Tests gpuflow/checker/quota/claims.py and gpuflow/checker/rules/volumes.py.
+Tests gpuflow/checker/quota/peak.py and gpuflow/checker/rules/quotas.py.
 """
 
 from __future__ import annotations

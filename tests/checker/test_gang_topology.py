@@ -1,6 +1,6 @@
 """Gangs that must be in one rack: judged as Kueue places them, or, in other queues, as the scheduler would.
 
-Tests gpuflow/checker/kueue/tas_flavor_snapshot.py and gpuflow/checker/pipeline/queues/topology.py.
+Tests gpuflow/checker/kueue/tas_flavor_snapshot.py and gpuflow/checker/pipeline/queues/setup.py.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import gpuflow
 from gpuflow.checker.report import Report
-from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.checker.snapshot.validation import PreparedCluster
 from gpuflow.cluster import cluster_of
 from gpuflow.cluster.overlay import lay_over, objects_of
 from gpuflow.core.codes import CODES

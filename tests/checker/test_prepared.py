@@ -9,8 +9,8 @@ import pytest
 
 from gpuflow.checker.nodes import node_info
 from gpuflow.checker.run import check
-from gpuflow.checker.snapshot import prepared as module
-from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.checker.snapshot import validation as module
+from gpuflow.checker.snapshot.validation import PreparedCluster
 from gpuflow.cluster import Cluster, fields
 from gpuflow.demands import demand_of
 from gpuflow.site import Site

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuflow.checker.quota.claims import default_class
+from gpuflow.checker.quota.peak import default_class
 from tests.checker.test_verdict import checked, codes, quota
 
 CLAIMING = """

@@ -1,7 +1,7 @@
 """Others who wait already: pods that no node has yet, and workloads that Kueue has not admitted yet.
 
-Tests gpuflow/checker/contention/competitors.py, gpuflow/checker/pipeline/nodes/pending.py and
-gpuflow/checker/pipeline/queues/pending.py.
+Tests gpuflow/checker/contention/concurrency.py, gpuflow/checker/pipeline/nodes/pending.py and
+gpuflow/checker/pipeline/queues/requests.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `make test-oldest` and `make test-newest` run this with the oldest and the newest client that pyproject.toml allows.
 
-Tests gpuflow/cluster/api_server.py.
+Tests gpuflow/cluster/live.py.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from gpuflow.cli.main import main
-from gpuflow.cluster import api_server
-from gpuflow.cluster.api_server import Reader
-from gpuflow.cluster.live import read_live
+from gpuflow.cluster import live
+from gpuflow.cluster.live import Reader, read_live
 from gpuflow.cluster.model import Cluster
 from gpuflow.core.errors import EnvironmentFailure
 
@@ -280,6 +279,6 @@ def test_our_own_mistakes_are_not_the_network_s(
 
 
 def test_nothing_private_of_the_client_is_used() -> None:
-    source = inspect.getsource(api_server)
+    source = inspect.getsource(live)
     for private in ("call_api", "_preload_content", "_request_timeout", "client._", "config._"):
         assert private not in source.replace("`ApiClient.call_api`", "")

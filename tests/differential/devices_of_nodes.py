@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.checker.dra.allocator import AllocationError, AllocationUnknown, Allocator
+from gpuflow.checker.dra.allocator import AllocatedState, AllocationError, AllocationUnknown, Allocator
 from gpuflow.checker.dra.objects import read_claim, read_device_class, read_slice
-from gpuflow.checker.dra.pools import AllocatedState
 from gpuflow.kubernetes.admission.pod import read_text
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.kubernetes.resources import read_map

@@ -16,10 +16,10 @@ from typing import Any
 import gpuflow
 from gpuflow.checker.dra.inventory import Inventory
 from gpuflow.checker.dra.plan import DevicePlan
+from gpuflow.checker.nodes.capacity import NodePools
 from gpuflow.checker.nodes.filters import fit, read_pending
 from gpuflow.checker.nodes.node_info import read_node_list
-from gpuflow.checker.nodes.node_pools import NodePools
-from gpuflow.checker.nodes.storage import read_storage
+from gpuflow.checker.nodes.volumes import read_storage
 from gpuflow.checker.pipeline.placement import gang_workload
 from gpuflow.checker.pipeline.pod_groups import pod_groups
 from gpuflow.checker.pipeline.queues.setup import read_setup
@@ -28,7 +28,7 @@ from gpuflow.cluster import Cluster, Manifest, cluster_of
 from gpuflow.core.errors import Where
 from gpuflow.demands.model import split_mixed_steps
 from gpuflow.kubernetes.admission.objects import object_faults
-from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_patch
+from gpuflow.kubernetes.pod_fields import BadPatch, strategic_merge_map_patch
 from gpuflow.quantity import Quantity
 from tests.differential import pipelines, workloads
 from tests.differential.devices_of_nodes import allocate_devices

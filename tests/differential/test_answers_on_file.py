@@ -2,7 +2,7 @@
 
 A kind is held against its recordings as soon as gpuflow has an answer to it.
 
-Tests gpuflow/kubernetes/strategic_merge.py.
+Tests gpuflow/kubernetes/pod_fields.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The goldens are digests. With GPUFLOW_RECORDED=FOLDER what stands behind them is written there, to be compared.
 
-Tests gpuflow/readers/argo/walk.py, gpuflow/readers/kfp/tasks.py and gpuflow/importing/argo/graph.py.
+Tests gpuflow/readers/argo/walk.py, gpuflow/readers/kfp/tasks.py and gpuflow/importing/argo/workflow.py.
 """
 
 from __future__ import annotations

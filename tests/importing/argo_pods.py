@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from gpuflow.kubernetes.strategic_merge import strategic_merge_map_patch
+from gpuflow.kubernetes.pod_fields import strategic_merge_map_patch
 from gpuflow.pod.build import SCRIPT_RUNNER
 from gpuflow.quantity import Quantity
 

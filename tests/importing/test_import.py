@@ -1,10 +1,8 @@
 """Importing: what becomes of a file, and that nothing of it is dropped in silence.
 
-Tests gpuflow/cli/import_pipeline.py, gpuflow/importing/argo/graph.py, gpuflow/importing/argo/templates.py,
-gpuflow/importing/argo/workflow.py, gpuflow/importing/draft.py,
-gpuflow/importing/kubeflow.py, gpuflow/importing/kubernetes.py,
-gpuflow/importing/pipelines.py, gpuflow/importing/pods.py, gpuflow/importing/unsupported.py and
-gpuflow/importing/values.py.
+Tests gpuflow/cli/import_pipeline.py, gpuflow/importing/argo/workflow.py, gpuflow/importing/argo/templates.py,
+gpuflow/importing/pipelines.py, gpuflow/importing/kubeflow.py, gpuflow/importing/kubernetes.py,
+gpuflow/importing/pods.py and gpuflow/importing/unsupported.py.
 """
 
 from __future__ import annotations

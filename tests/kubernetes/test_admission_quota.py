@@ -3,8 +3,7 @@
 import pytest
 
 from gpuflow.kubernetes.admission.decision import admit
-from gpuflow.kubernetes.admission.quota import read_quota
-from gpuflow.kubernetes.admission.usage import is_tracked_for_pods
+from gpuflow.kubernetes.admission.quota import is_tracked_for_pods, read_quota
 from tests.checker.admission_cases import Resources, container, limit_range, pod, quota
 
 GPU = "nvidia.com/gpu"

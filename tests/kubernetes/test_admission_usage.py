@@ -1,6 +1,6 @@
 """What claims cost against a quota."""
 
-from gpuflow.kubernetes.admission.usage import usage_of_claim
+from gpuflow.kubernetes.admission.quota import usage_of_claim
 from gpuflow.quantity import Quantity
 
 

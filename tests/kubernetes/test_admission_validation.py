@@ -1,6 +1,6 @@
 """The 422 of the API server, clause by clause.
 
-Tests gpuflow/kubernetes/admission/names.py and gpuflow/kubernetes/admission/validation.py.
+Tests gpuflow/kubernetes/admission/field_errors.py and gpuflow/kubernetes/admission/validation.py.
 """
 
 import pytest

@@ -17,8 +17,8 @@ from msgspec.structs import fields
 from gpuflow.checker.dra.objects import CounterSet, CounterUse, Device
 from gpuflow.cluster.kueue_objects import ClusterQueueSpec, CohortSpec, LocalQueueSpec
 from gpuflow.core import yaml_tree
-from gpuflow.kubernetes import decoding, objects
-from gpuflow.kubernetes.decoding import Object, decode, read_as
+from gpuflow.kubernetes import objects
+from gpuflow.kubernetes.objects import Object, decode, read_as
 from gpuflow.kubernetes.resources import BadField
 from gpuflow.quantity import Quantity
 
@@ -60,7 +60,7 @@ def test_what_the_fast_path_accepts_the_reader_reads_the_same(kind: type[Object]
     names = [each.encode_name for each in fields(kind)]
     body = data.draw(st.dictionaries(st.sampled_from([*names, "x"]), trees(), max_size=4))
     try:
-        fast = convert(body, kind, dec_hook=decoding._hook)
+        fast = convert(body, kind, dec_hook=objects._hook)
     except (ValidationError, ValueError, RecursionError):
         return
     assert read_as(kind, body, "") == fast

@@ -1,6 +1,6 @@
 """Volumes of every kind, hooks, DNS and patches: the pod that comes of them.
 
-Tests gpuflow/kubernetes/strategic_merge.py, gpuflow/pod/notes.py, gpuflow/pod/patch.py, gpuflow/pod/volumes.py and
+Tests gpuflow/kubernetes/pod_fields.py, gpuflow/pod/notes.py, gpuflow/pod/patch.py, gpuflow/pod/volumes.py and
 gpuflow/spec/volumes.py.
 """
 

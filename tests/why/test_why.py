@@ -1,7 +1,6 @@
 """`gpuflow why`: what keeps a pod, a workload, a workflow or a job from starting, and what would let it start.
 
-Tests gpuflow/cli/why.py, gpuflow/why/answer.py, gpuflow/why/objects.py, gpuflow/why/pods.py, gpuflow/why/queues.py and
-gpuflow/why/runs.py.
+Tests gpuflow/cli/why.py, gpuflow/why/answer.py, gpuflow/why/pods.py and gpuflow/why/queues.py.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuflow.checker.nodes import fit_nodes
-from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.checker.snapshot.validation import PreparedCluster
 from gpuflow.cli.main import main
 from gpuflow.cluster.manifests import cluster_of
 from gpuflow.why.pods import why_pod

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuflow.checker.contention.bins import Amounts, Bin, Question, refusing_resources
-from gpuflow.checker.contention.competitors import Competitors, PendingRequest, PendingRequests
-from gpuflow.checker.contention.concurrency import Concurrency
+from gpuflow.checker.contention.concurrency import Competitors, Concurrency, PendingRequest, PendingRequests
 from gpuflow.checker.report import Verdict
 from gpuflow.core.work_budget import TOO_LARGE, TooLarge, is_half_used
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Final, TypeVar
 
-from gpuflow.checker.dra.allocator import Allocator
+from gpuflow.checker.dra.allocator import AllocatedState, Allocator
 from gpuflow.checker.dra.objects import (
     EXACT_COUNT,
     Claim,
@@ -24,13 +24,11 @@ from gpuflow.checker.dra.objects import (
     read_device_class,
     read_slice,
 )
-from gpuflow.checker.dra.pools import AllocatedState
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.core.errors import Finding, GpuflowError
-from gpuflow.kubernetes.admission.names import is_extended
+from gpuflow.kubernetes.admission.field_errors import is_extended
 from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_pod, read_text
-from gpuflow.kubernetes.decoding import read_as
-from gpuflow.kubernetes.objects import NodeSelector
+from gpuflow.kubernetes.objects import NodeSelector, read_as
 from gpuflow.kubernetes.resources import read_map, read_maps
 from gpuflow.quantity import Quantity
 

@@ -16,12 +16,10 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar
 from msgspec import field
 from msgspec.structs import force_setattr
 
-from gpuflow.checker.dra.cel import CelError, View
-from gpuflow.checker.dra.cel.values import parse_semver
+from gpuflow.checker.dra.cel.parser import CelError, View, parse_semver
 from gpuflow.kubernetes.admission.pod import read_flag, read_integer, read_object, read_text
-from gpuflow.kubernetes.decoding import At, Entries, Loose, Object, read_as
 from gpuflow.kubernetes.labels import BLOCKING_EFFECTS, Labels, Taint, Toleration, read_tolerations
-from gpuflow.kubernetes.objects import NodeSelector
+from gpuflow.kubernetes.objects import At, Entries, Loose, NodeSelector, Object, read_as
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_quantity, read_resource_list, read_texts
 from gpuflow.quantity import Quantity
 

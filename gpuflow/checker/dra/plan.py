@@ -12,12 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuflow.checker.dra.allocator import MOST_RESULTS, AllocationError, AllocationUnknown, Allocator, selectors_match
+from gpuflow.checker.dra.allocator import (
+    MOST_RESULTS,
+    AllocatedState,
+    AllocationError,
+    AllocationUnknown,
+    Allocator,
+    ConsumedCounters,
+    Pool,
+    has_room,
+    selectors_match,
+)
 from gpuflow.checker.dra.inventory import DeviceNeeds, Inventory, read_device_needs
 from gpuflow.checker.dra.objects import EXACT_COUNT, Claim, Device, DeviceId, Reach, Request
-from gpuflow.checker.dra.pools import AllocatedState, ConsumedCounters, Pool, has_room
+from gpuflow.checker.nodes.capacity import NodePools
 from gpuflow.checker.nodes.node_info import Node, NodeInfo, NodeList, UnboundPod
-from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.core.work_budget import TOO_LARGE, TooLarge, spend_work
 from gpuflow.kubernetes.labels import Labels
 from gpuflow.quantity import Quantity

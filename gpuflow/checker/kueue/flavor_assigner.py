@@ -14,19 +14,23 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from gpuflow.checker.kueue.amounts import FlavorResource, amounts_of, clamp, in_visiting_order, minus, plus
 from gpuflow.checker.kueue.flavors import Flavor, topologies_of
 from gpuflow.checker.kueue.preemption import Preemptor, get_targets
-from gpuflow.checker.kueue.queues import NEVER, PREEMPTION_FIRST, TRY_NEXT, ClusterQueue, ResourceGroup
 from gpuflow.checker.kueue.reasons import (
     AboveCapacity,
     FlavorNotFound,
     FlavorReason,
+    FlavorResource,
     NoPlace,
     NoUnusedQuota,
     TopologyLevelMissing,
     TopologyMismatch,
     UncoveredResource,
+    amounts_of,
+    clamp,
+    in_visiting_order,
+    minus,
+    plus,
 )
 from gpuflow.checker.kueue.snapshot import Snapshot
 from gpuflow.checker.kueue.tas_flavor_snapshot import (
@@ -36,7 +40,16 @@ from gpuflow.checker.kueue.tas_flavor_snapshot import (
     by_group,
     find_topology_assignments,
 )
-from gpuflow.checker.kueue.workloads import PodSet, TopologyRequest, scale_amounts
+from gpuflow.checker.kueue.workloads import (
+    NEVER,
+    PREEMPTION_FIRST,
+    TRY_NEXT,
+    ClusterQueue,
+    PodSet,
+    ResourceGroup,
+    TopologyRequest,
+    scale_amounts,
+)
 from gpuflow.cluster.kueue_objects import FlavorFungibility
 
 Progress = tuple[Mapping[str, int], ...]

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from gpuflow.checker.kueue.reasons import AffinityMismatch, UntoleratedTaint
 from gpuflow.kubernetes.admission.pod import Body, read_object, read_text
-from gpuflow.kubernetes.decoding import read_as
 from gpuflow.kubernetes.labels import (
     BLOCKING_EFFECTS,
     Labels,
@@ -21,7 +20,7 @@ from gpuflow.kubernetes.labels import (
     read_labels,
     read_tolerations,
 )
-from gpuflow.kubernetes.objects import NAME_FIELD, REQUIRED, NodeSelector, NodeSelectorTerm
+from gpuflow.kubernetes.objects import NAME_FIELD, REQUIRED, NodeSelector, NodeSelectorTerm, read_as
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps
 
 

@@ -12,11 +12,10 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
-from gpuflow.checker.kueue.amounts import FlavorResource, minus
-from gpuflow.checker.kueue.queues import NEVER
+from gpuflow.checker.kueue.reasons import FlavorResource, minus
 from gpuflow.checker.kueue.snapshot import QuotaNode, Snapshot
 from gpuflow.checker.kueue.tas_flavor_snapshot import NotPlaced, PlaceRequest, find_topology_assignments
-from gpuflow.checker.kueue.workloads import Holder
+from gpuflow.checker.kueue.workloads import NEVER, Holder
 from gpuflow.cluster.kueue_objects import Preemption
 
 

@@ -14,7 +14,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from gpuflow.checker.kueue.amounts import FlavorResource, amount_text, clamp, plus
 from gpuflow.checker.kueue.flavor_assigner import (
     FlavorAssigner,
     PodSetAssignment,
@@ -25,17 +24,30 @@ from gpuflow.checker.kueue.flavor_assigner import (
     is_tas_requested,
 )
 from gpuflow.checker.kueue.flavors import read_flavor, read_named, topologies_of
-from gpuflow.checker.kueue.prechecks import (
+from gpuflow.checker.kueue.preemption import Preemptor, get_targets
+from gpuflow.checker.kueue.reasons import (
+    FlavorReason,
+    FlavorResource,
+    InadmissibleReason,
+    NoPlace,
+    QuotaReason,
+    Refusal,
+    amount_text,
+    clamp,
+    plus,
+)
+from gpuflow.checker.kueue.requests import (
     ClusterFacts,
+    LimitSummary,
+    adjust_resources,
     admissibility_refusal,
     inactive_reason,
+    pod_amounts,
     queue_refusal,
+    read_configuration,
+    summarize,
     workload_refusal,
 )
-from gpuflow.checker.kueue.preemption import Preemptor, get_targets
-from gpuflow.checker.kueue.queues import ClusterQueue, by_name, read_cluster_queue, read_cohort, read_local_queue
-from gpuflow.checker.kueue.reasons import FlavorReason, InadmissibleReason, NoPlace, QuotaReason, Refusal
-from gpuflow.checker.kueue.requests import LimitSummary, adjust_resources, pod_amounts, read_configuration, summarize
 from gpuflow.checker.kueue.snapshot import Snapshot, cyclic_cohorts
 from gpuflow.checker.kueue.tas_flavor_snapshot import (
     NotPlaced,
@@ -46,7 +58,19 @@ from gpuflow.checker.kueue.tas_flavor_snapshot import (
     read_inventory,
     read_topology,
 )
-from gpuflow.checker.kueue.workloads import LONG_AGO, NOT_YET, Holder, Workload, read_holder, read_workload
+from gpuflow.checker.kueue.workloads import (
+    LONG_AGO,
+    NOT_YET,
+    ClusterQueue,
+    Holder,
+    Workload,
+    by_name,
+    read_cluster_queue,
+    read_cohort,
+    read_holder,
+    read_local_queue,
+    read_workload,
+)
 from gpuflow.kubernetes.admission.classes import RuntimeClass, read_runtime_class
 from gpuflow.kubernetes.admission.limit_range import LimitRange, read_limit_range
 from gpuflow.kubernetes.admission.pod import Body

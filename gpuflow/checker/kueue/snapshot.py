@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from gpuflow.checker.kueue.amounts import FlavorResource, minus, plus
 from gpuflow.checker.kueue.flavors import Flavor
-from gpuflow.checker.kueue.queues import ClusterQueue, Cohort, FlavorQuota
+from gpuflow.checker.kueue.reasons import FlavorResource, minus, plus
 from gpuflow.checker.kueue.tas_flavor_snapshot import TopologyInventory, TopologyTree
-from gpuflow.checker.kueue.workloads import Holder
+from gpuflow.checker.kueue.workloads import ClusterQueue, Cohort, FlavorQuota, Holder
 
 NO_QUOTA = FlavorQuota(0, None, None)
 

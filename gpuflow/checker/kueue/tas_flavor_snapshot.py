@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-from gpuflow.checker.kueue.amounts import amounts_of
 from gpuflow.checker.kueue.flavors import (
     Flavor,
     FlavorConstraints,
@@ -22,10 +21,10 @@ from gpuflow.checker.kueue.flavors import (
     read_taint,
     untolerated_taint,
 )
+from gpuflow.checker.kueue.reasons import amounts_of
 from gpuflow.kubernetes.admission.pod import Body, read_object, read_text
-from gpuflow.kubernetes.decoding import decode
 from gpuflow.kubernetes.labels import read_labels
-from gpuflow.kubernetes.objects import PodTemplate
+from gpuflow.kubernetes.objects import PodTemplate, decode
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_resource_list
 
 HOSTNAME: Final = "kubernetes.io/hostname"

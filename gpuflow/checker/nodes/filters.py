@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from gpuflow.checker.nodes import node_info, volumes
 from gpuflow.checker.nodes.node_info import (
+    CORDON,
     NO_FEATURES,
     Node,
     NodeInfo,
@@ -21,9 +22,8 @@ from gpuflow.checker.nodes.node_info import (
     read_node_list,
     read_unbound_pod,
 )
-from gpuflow.checker.nodes.node_selection import CORDON
 from gpuflow.checker.nodes.pod_affinity import AffinityState, Domain, PodAffinityTerm, SpreadBalance
-from gpuflow.checker.nodes.storage import Storage
+from gpuflow.checker.nodes.volumes import Storage
 
 NO_NODES = "no nodes available to schedule pods"
 
@@ -171,7 +171,7 @@ def fit_nodes(
     The pod is taken as it is posted; what admission adds to it (LimitRange defaults, a RuntimeClass' overhead and
     node selector) must already be there, see `Admission.pod`. `namespaces` are manifests, or labels by name; `None`
     when they are not known. Node-group templates are no nodes to the scheduler and are left out. `gates` names alpha
-    features of the scheduler that are on; `storage` is what claims depend on, see `nodes.storage.read_storage`.
+    features of the scheduler that are on; `storage` is what claims depend on, see `nodes.volumes.read_storage`.
     `ValueError` when a manifest cannot be read.
     """
     return fit(read_pending(pod, gates, storage), read_node_list(nodes, pods, namespaces))

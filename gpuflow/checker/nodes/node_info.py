@@ -5,22 +5,24 @@ node's kubelet to be able to do, where kubelets declare it.
 
 Mirrors Fit.Filter in k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources and NodePorts.Filter in
 k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodeports, Kubernetes v1.36.3.
+
+Which nodes a pod may use: its node name, node selector and required node affinity, and the taints that it tolerates.
+
+Mirrors k8s.io/component-helpers/scheduling/corev1/nodeaffinity.RequiredNodeAffinity.Match and
+k8s.io/component-helpers/scheduling/corev1.FindMatchingUntoleratedTaint, Kubernetes v1.36.3.
+
+Resources in the scheduler's units: thousandths of a cpu, whole numbers of everything else.
+
+Mirrors k8s.io/component-helpers/resource.PodRequests, Kubernetes v1.36.3.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
-from gpuflow.checker.nodes.amounts import Amounts, amounts, held_amounts, positive_amounts, sum_amounts
-from gpuflow.checker.nodes.node_selection import (
-    COMPARISON_GATE,
-    Placement,
-    Tolerations,
-    blocking_taints,
-    read_placement,
-)
 from gpuflow.checker.nodes.pod_affinity import (
     Affinity,
     Namespaces,
@@ -28,14 +30,278 @@ from gpuflow.checker.nodes.pod_affinity import (
     affinity_of,
     read_spread_constraints,
 )
-from gpuflow.checker.nodes.storage import Storage
-from gpuflow.checker.nodes.volumes import Disk, PodVolumes, pod_volumes, read_claim_names, read_disks, unknown_volumes
+from gpuflow.checker.nodes.volumes import (
+    Disk,
+    PodVolumes,
+    Storage,
+    pod_volumes,
+    read_claim_names,
+    read_disks,
+    unknown_volumes,
+)
 from gpuflow.kubernetes import objects
-from gpuflow.kubernetes.admission.pod import Body, read_flag, read_object, read_pod, read_text
-from gpuflow.kubernetes.decoding import decode, read_as
-from gpuflow.kubernetes.labels import Labels, Taint, read_labels, read_tolerations
-from gpuflow.kubernetes.resources import BadField, ResourceList, read_map, read_maps, read_resource_list
-from gpuflow.quantity import Quantity
+from gpuflow.kubernetes.admission.field_errors import is_extended
+from gpuflow.kubernetes.admission.pod import (
+    EMPTY,
+    Body,
+    Container,
+    Requirements,
+    default_level,
+    read_flag,
+    read_object,
+    read_pod,
+    read_text,
+    round_container,
+    round_to_milli,
+)
+from gpuflow.kubernetes.labels import BLOCKING_EFFECTS, Labels, Taint, Toleration, read_labels, read_tolerations
+from gpuflow.kubernetes.objects import REQUIRED, NodeSelectorTerm, NodeTaint, decode, read_as
+from gpuflow.kubernetes.resources import (
+    BadField,
+    ResourceList,
+    aggregate,
+    combine_requests,
+    is_hugepages,
+    is_pod_level,
+    read_map,
+    read_maps,
+    read_resource_list,
+)
+from gpuflow.quantity import Format, Quantity
+
+Amounts = dict[str, int]
+
+
+@lru_cache(maxsize=4096)
+def is_scheduled(name: str) -> bool:
+    """Whether the scheduler looks at a resource."""
+    return (
+        name in ("cpu", "memory", "ephemeral-storage")
+        or is_hugepages(name)
+        or "kubernetes.io/" in name
+        or name.startswith("attachable-volumes-")
+        or is_extended(name)
+    )
+
+
+def amounts(resources: ResourceList) -> Amounts:
+    return {
+        name: quantity.milli if name == "cpu" else quantity.value
+        for name, quantity in resources.items()
+        if is_scheduled(name)
+    }
+
+
+def positive_amounts(resources: ResourceList) -> Amounts:
+    """The amounts above zero: a request of zero is never short."""
+    return {name: amount for name, amount in amounts(resources).items() if amount > 0}
+
+
+def sum_amounts(many: Iterable[Amounts]) -> Amounts:
+    """What several ask for together."""
+    total: Amounts = {}
+    for each in many:
+        for name, amount in each.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def as_quantity(name: str, amount: int) -> Quantity:
+    """An amount as a person writes it."""
+    if name == "cpu":
+        return Quantity.from_nano(amount * 10**6)
+    binary = name in ("memory", "ephemeral-storage") or is_hugepages(name)
+    return Quantity.from_units(amount, Format.BINARY_SI if binary else Format.DECIMAL_SI)
+
+
+def held_amounts(pod: objects.BoundPod, status: Mapping[str, Any]) -> Amounts:
+    """What a bound pod takes of its node.
+
+    A container that is being resized counts with the largest of what it wants, runs with and was allocated, and
+    without what it wants once the node called that infeasible.
+    """
+    spec, said = pod.spec, pod.status
+    is_resized = bool(said.container_statuses or said.init_container_statuses or said.resources)
+    if len(spec.containers) == 1 and not (is_resized or spec.init_containers or spec.resources or spec.overhead):
+        return _alone(spec.containers[0].resources.requests, spec.containers[0].resources.limits)
+    containers, init_containers = (tuple(map(_container, each)) for each in (spec.containers, spec.init_containers))
+    level = EMPTY
+    if spec.resources is not None:
+        asked = default_level(containers, init_containers, Requirements(spec.resources.requests, spec.resources.limits))
+        level = round_to_milli(asked.requests)
+    containers, init_containers = (tuple(map(round_container, each)) for each in (containers, init_containers))
+    if is_resized:
+        total, level = _effective_requests(containers, init_containers, level, status)
+    else:
+        total = aggregate(
+            (each.requests for each in containers), ((each.requests, each.is_sidecar) for each in init_containers)
+        )
+    if level or spec.overhead:
+        total = combine_requests(dict(total), level, round_to_milli(spec.overhead))
+    return positive_amounts(total)
+
+
+@lru_cache(maxsize=4096)
+def _alone(requests: objects.Amounts, limits: objects.Amounts) -> Amounts:
+    """What a container takes that is the only one of its pod; so many pods ask for the same that it is kept."""
+    return positive_amounts(round_to_milli({**requests, **limits, **requests}))
+
+
+def _container(container: objects.Container) -> Container:
+    requests, limits = container.resources.requests, container.resources.limits
+    wanted = {**requests, **limits, **requests}  # what only the limits name is asked for too
+    return Container(container.name, wanted, limits, container.is_sidecar, EMPTY)
+
+
+def _effective_requests(
+    containers: tuple[Container, ...],
+    init_containers: tuple[Container, ...],
+    level: ResourceList,
+    status: Mapping[str, Any],
+) -> tuple[ResourceList, ResourceList]:
+    """The sum of the containers and the amounts of the pod as a whole, with what the status says of them."""
+    conditions = read_maps(status.get("conditions"), "status.conditions")
+    pending = next((each for each in conditions if each.get("type") == "PodResizePending"), {})
+    infeasible = pending.get("reason") == "Infeasible"
+    states = {
+        read_text(state, "name", f"status.{field}[{index}]"): (state, f"status.{field}[{index}]")
+        for field in ("containerStatuses", "initContainerStatuses")
+        for index, state in enumerate(read_maps(status.get(field), f"status.{field}"))
+    }
+
+    def largest(wanted: ResourceList, state: Mapping[str, Any], where: str) -> ResourceList:
+        running = read_map(state["resources"], f"{where}.resources").get("requests")
+        total = {} if infeasible else dict(wanted)
+        for other in (
+            read_resource_list(running, f"{where}.resources.requests"),
+            read_resource_list(state.get("allocatedResources"), f"{where}.allocatedResources"),
+        ):
+            for name, quantity in other.items():
+                total[name] = max(quantity, total.get(name, quantity))
+        return total
+
+    def requests(container: Container) -> ResourceList:
+        state, where = states.get(container.name, (EMPTY, ""))
+        return container.requests if state.get("resources") is None else largest(container.requests, state, where)
+
+    total = aggregate(
+        map(requests, containers),
+        ((requests(each) if each.is_sidecar else each.requests, each.is_sidecar) for each in init_containers),
+    )
+    if status.get("resources") is not None and any(map(is_pod_level, level)):
+        effective = largest(level, status, "status")
+        level = {name: effective.get(name, Quantity.zero) for name in level}
+    return total, level
+
+
+class Placement:
+    """What a pod says about the nodes it wants."""
+
+    def __init__(self, node_name: str, selector: Labels, terms: tuple[NodeSelectorTerm, ...] | None) -> None:
+        self.node_name = node_name
+        self.selector = selector
+        self.terms = terms
+
+    @cached_property
+    def _possible(self) -> tuple[NodeSelectorTerm, ...]:
+        return tuple(term for term in self.terms or () if term.is_possible)
+
+    def matches(self, name: str, labels: Labels) -> bool:
+        """Whether the node selector and the affinity allow the node."""
+        for key, value in self.selector.items():
+            if labels.get(key) != value:
+                return False
+        return self.terms is None or any(term.matches(name, labels) for term in self._possible)
+
+    @cached_property
+    def node_names(self) -> frozenset[str] | None:
+        """The only nodes the affinity allows, when every term of it gives names; `None` when all are open."""
+        names: frozenset[str] = frozenset()
+        for term in self.terms or ():
+            if term.node_names is None:
+                return None
+            names |= term.node_names
+        return names if self.terms else None
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """The labels it looks at."""
+        return frozenset(self.selector) | {each.key for term in self._possible for each in term.expressions}
+
+    @cached_property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for two pods that say the same."""
+        return self.node_name, frozenset(self.selector.items()), self.terms
+
+    @cached_property
+    def looks_at_names(self) -> bool:
+        return bool(self.node_name) or any(term.fields for term in self._possible)
+
+
+def read_placement(spec: Mapping[str, Any]) -> Placement:
+    affinity = read_map(spec.get("affinity"), "spec.affinity")
+    node = read_map(affinity.get("nodeAffinity"), "spec.affinity.nodeAffinity")
+    where = f"spec.affinity.nodeAffinity.{REQUIRED}"
+    required = node.get(REQUIRED)
+    terms = None
+    if required is not None:
+        where += ".nodeSelectorTerms"
+        items = read_maps(read_map(required, where).get("nodeSelectorTerms"), where)
+        terms = read_as(tuple[NodeSelectorTerm, ...], items, where)
+    return Placement(
+        read_text(spec, "nodeName", "spec") or "", read_labels(spec.get("nodeSelector"), "spec.nodeSelector"), terms
+    )
+
+
+COMPARISON_GATE: Final = "TaintTolerationComparisonOperators"
+"""The alpha feature gate without which `Gt` and `Lt` tolerate nothing."""
+
+
+CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+"""What a pod must tolerate to be put on a node marked unschedulable."""
+
+TEMPORARY_TAINTS: Final = frozenset(
+    {
+        CORDON.key,
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+        "node.kubernetes.io/memory-pressure",
+        "node.kubernetes.io/disk-pressure",
+        "node.kubernetes.io/pid-pressure",
+        "node.kubernetes.io/network-unavailable",
+        "node.kubernetes.io/out-of-service",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "node.cloudprovider.kubernetes.io/shutdown",
+    }
+)
+"""Taints that come and go with the condition of a node and say nothing about whom it is for."""
+
+
+class Tolerations(NamedTuple):
+    items: tuple[Toleration, ...]
+    comparing: bool
+
+    def cover(self, taint: Taint) -> bool:
+        return any(
+            each.tolerates(taint.key, taint.value, taint.effect, comparing=self.comparing) for each in self.items
+        )
+
+    def cover_all(self, taints: tuple[Taint, ...]) -> bool:
+        return all(self.cover(taint) for taint in taints)
+
+
+def blocking_taints(listed: Iterable[NodeTaint]) -> tuple[Taint, ...]:
+    """The taints that keep pods off; a preference is none, and its key and value are not read."""
+    taints = []
+    for index, item in enumerate(listed):
+        if item.effect in BLOCKING_EFFECTS:
+            key, value = (
+                read_as(str | None, part, f"spec.taints[{index}].{field}") or ""
+                for field, part in (("key", item.key), ("value", item.value))
+            )
+            taints.append(Taint(key, value, item.effect))
+    return tuple(taints)
+
 
 NO_FEATURES: Final = "node(s) didn't match Pod's required features"
 

@@ -13,17 +13,15 @@ from typing import Any
 
 from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.dra.plan import Group
-from gpuflow.checker.hints.trials import Trials
+from gpuflow.checker.hints.refusals import Trials
 from gpuflow.checker.kueue.snapshot import QuotaNode
-from gpuflow.checker.nodes.capacity import led_room, room
+from gpuflow.checker.nodes.capacity import NodePools, led_room, room
 from gpuflow.checker.nodes.filters import read_pending
-from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.pipeline.nodes.claims import claim_outcome
-from gpuflow.checker.pipeline.nodes.devices import read_devices
 from gpuflow.checker.pipeline.nodes.findings import node_outcome
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.nodes.pending import SentPods, read_pending_pods, sent_pods
-from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
+from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts, read_devices
 from gpuflow.checker.pipeline.pod_groups import POD_AFFINITIES, PodGroup, pod_groups
 from gpuflow.checker.pipeline.queues.findings import queue_outcome
 from gpuflow.checker.pipeline.queues.requests import UNQUEUED_ASSIGNMENT, QueueRequest
@@ -31,7 +29,7 @@ from gpuflow.checker.pipeline.queues.setup import Setup
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdicts
 from gpuflow.checker.report import Outcome, merge_outcomes, outcome_of
 from gpuflow.checker.snapshot.missing_kinds import makers_of_nodes
-from gpuflow.checker.snapshot.prepared import NamespacePart
+from gpuflow.checker.snapshot.validation import NamespacePart
 from gpuflow.core.errors import Finding, list_names
 from gpuflow.demands import Demand
 

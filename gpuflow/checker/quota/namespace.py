@@ -12,8 +12,7 @@ from gpuflow.core.errors import Finding, GpuflowError, did_you_mean
 from gpuflow.demands import Demand, StepDemand
 from gpuflow.demands.stored import StoredObject, resource_of
 from gpuflow.kubernetes.admission.decision import Admission, admit
-from gpuflow.kubernetes.admission.quota import Quota, read_quota
-from gpuflow.kubernetes.admission.usage import OLD_NAMES, POD_KEYS
+from gpuflow.kubernetes.admission.quota import OLD_NAMES, POD_KEYS, Quota, read_quota
 from gpuflow.quantity import Quantity
 
 STANDARD: Final = frozenset(

@@ -2,6 +2,11 @@
 
 Of some quotas it is not known what they say to a step: their usage is not counted yet, or they count what is not
 modeled here.
+
+Volume claims before the API server: what quotas charge for them, which are always refused, which nothing ever fills.
+
+These are the claims that a run makes, those of ephemeral volumes (Kubernetes makes one for each pod, and deletes it
+with the pod, not when it ends), and those that steps mount and that may not exist.
 """
 
 from __future__ import annotations
@@ -10,16 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from gpuflow.checker.quota.claims import (
-    charges_of_claims,
-    counts_claims,
-    ephemeral_charges,
-    ephemeral_peaks,
-    run_claims,
-)
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, driver_admission
 from gpuflow.checker.report import LimitLine, Verdict
 from gpuflow.cluster import Manifest
+from gpuflow.core.errors import Where
 from gpuflow.core.work_budget import may_advise
 from gpuflow.demands import ALIASES, Bound, Demand, StepDemand, peaks_of
 from gpuflow.demands.model import LAUNCHER, KeptPods, largest_usage, sum_usages
@@ -27,12 +26,105 @@ from gpuflow.demands.peaks import Usage, tree_of
 from gpuflow.demands.stored import StoredObject, kind_of_key
 from gpuflow.engines import NO_ENGINE, RunObject, facts_of
 from gpuflow.graph import safe_parallel
+from gpuflow.kubernetes.admission.classes import default_class, name_of
 from gpuflow.kubernetes.admission.decision import Admission
-from gpuflow.kubernetes.admission.quota import Quota
-from gpuflow.kubernetes.admission.usage import claims_of_pod
+from gpuflow.kubernetes.admission.quota import Quota, claims_of_pod, usage_of_claim
 from gpuflow.kubernetes.labels import LEADER, MADE_BY, QUEUE_LABEL, QUEUED_BY, WORKERS
+from gpuflow.kubernetes.resources import read_map, read_maps
 from gpuflow.quantity import Quantity
 from gpuflow.runtime.gangs.kinds import WORDS, GangKind, kind_of_integration
+
+Claims = Mapping[str, Mapping[str, Any]]
+"""Manifests of claims, by the names the pipeline gives them."""
+
+
+def run_claims(
+    demand: Demand, classes: Sequence[Mapping[str, Any]] | None, brought: Sequence[Mapping[str, Any]] = ()
+) -> Claims:
+    """The claims of one run as they are stored: one that names no storage class gets the cluster's default. `brought`:
+    claims of the checked files, which count where a step mounts them."""
+    default = default_class(classes or ())
+    found = {}
+    for claim in demand.claims:
+        given = {} if claim.storage_class is not None or default is None else {"storageClassName": default}
+        found[claim.name] = {**claim.manifest, "spec": {**claim.manifest["spec"], **given}}
+    volumes = (read_maps(step.pod["spec"].get("volumes"), "spec.volumes") for step in demand.steps if brought)
+    sources = (each.get("persistentVolumeClaim") for some in volumes for each in some)
+    mounted = {read_map(each, "persistentVolumeClaim").get("claimName") for each in sources}
+    for body in brought:
+        if (name := name_of(body)) in mounted:
+            found[name] = {**body, "spec": {"storageClassName": default, **read_map(body.get("spec"), "spec")}}
+    return found
+
+
+def charges_of_claims(claims: Claims) -> Usage:
+    """What a run's claims cost together, per quota key; they live as long as the run."""
+    return sum_usages((usage_of_claim(claim), 1) for claim in claims.values())
+
+
+def counts_claims(quota: Quota) -> bool:
+    """Whether a quota counts claims: one with scopes counts pods alone, unless it is for claims without a class."""
+    return all(
+        scope.name == "VolumeAttributesClass" and scope.operator in ("NotIn", "DoesNotExist") for scope in quota.scopes
+    )
+
+
+def where_of_claims(demand: Demand) -> Where:
+    """Where the first claim of the pipeline is written."""
+    return demand.claims[0].where if demand.claims else Where()
+
+
+Classes = Sequence[Mapping[str, Any]] | None
+
+
+def ephemeral_charges(demand: Demand, classes: Classes) -> dict[str, Usage]:
+    """What the claims of one copy of each step cost, by quota key; steps without such volumes are left out."""
+    default = default_class(classes or ())
+    found = {}
+    for step in demand.steps:
+        parts = [
+            (usage_of_claim(claim), each.count)
+            for each in step.pod_sets
+            for _, claim in claims_of_pod(each.pod["spec"], default)
+        ]
+        if parts:
+            found[step.name] = sum_usages(parts)
+    return found
+
+
+def ephemeral_peaks(demand: Demand, charges: Mapping[str, Usage]) -> dict[str, Bound]:
+    """The most that these claims hold at once: those of running pods, and of finished ones that are kept."""
+    if not charges:
+        return {}
+    live = peaks_of(demand.graph, {step.name: charges.get(step.name, {}) for step in demand.steps}, demand.conditional)
+    collected = demand.keeps_pods == "failed" or demand.pods_collected
+    return {key: _with_kept_pods(demand, bound, charges, key, collected) for key, bound in live.items()}
+
+
+def _with_kept_pods(demand: Demand, live: Bound, charges: Mapping[str, Usage], key: str, collected: bool) -> Bound:
+    """With the pods that stay: all of a run, or where the engine deletes pods that succeeded, those that failed."""
+    total = Quantity.zero
+    for step in demand.steps:
+        amount = charges.get(step.name, {}).get(key)
+        if amount is None:
+            continue
+        if step.copies is None:
+            return Bound("unknown", None, f"how many copies {step.name} has is only known in the run", (step.name,))
+        if step.of_job is not None:
+            job = step.of_job.times(step.copies)
+            if job.at_most is None:
+                return Bound("unknown", None, f"how many pods {step.name} makes has no bound", (step.name,))
+            total = total + amount * (job.at_most + job.kept[1])
+            continue
+        total = total + amount * (step.copies * (step.tries - 1 if collected else step.tries))
+    if not collected:
+        because = "the claim of an ephemeral volume is deleted with its pod, and finished pods may be kept"
+        return live if live.value == total else Bound("at-most", total, because, live.witness, live.value)
+    if not total or live.value is None:
+        return live
+    because = "the claim of an ephemeral volume is deleted with its pod, and failed pods are kept"
+    return Bound("at-most", live.value + total, because, live.witness, live.value)
+
 
 COUNTED_PODS: Final = "count/pods"
 COUNTED_WORKLOADS: Final = "count/workloads.kueue.x-k8s.io"
@@ -112,9 +204,10 @@ def stored_objects(
             queued = [
                 step for step in demand.steps if default_queue or QUEUE_LABEL in step.pod["metadata"].get("labels", {})
             ]
-            live = _live_copies(demand, queued, _one_each(queued)) if kept_pods(demand) == "failed" else None
+            counts = _one_each(queued)
+            live = _live_copies(demand, queued, counts) if kept_pods(demand) == "failed" else None
             drivers = default_queue and demand.driver is not None
-            found[COUNTED_WORKLOADS] = _count_stored(demand, queued, drivers, live, gangs_are_one=True)
+            found[COUNTED_WORKLOADS] = _count_stored(demand, queued, drivers, live, counts)
         for key in quota.hard:
             stored = _gang_objects(demand, key)
             if stored is not None:
@@ -190,9 +283,9 @@ def _gang_objects(demand: Demand, key: str) -> StoredObjects | None:
     if launched:
         # What goes when a gang has ended may be gone before the next one is made.
         stays = all(kind.leaves_all or key == _kind_key(kind) for kind in map(_kind_of, launched))
-        return _count_kept(demand, launched, False, "all" if stays else "unknown", counts=counts)
+        return _count_kept(demand, launched, False, "all" if stays else "unknown", counts)
     operated = counted if _engines(demand) else []
-    return _count_failed_kept(operated, _live_copies(demand, operated, counts), counts=counts) if operated else None
+    return _count_failed_kept(operated, _live_copies(demand, operated, counts), counts) if operated else None
 
 
 def _engines(demand: Demand) -> set[str]:
@@ -239,13 +332,12 @@ def _count_stored(
     counted: Sequence[StepDemand],
     with_drivers: bool,
     live: Bound | None,
-    *,
-    gangs_are_one: bool = False,
+    counts: Mapping[str, int] | None = None,
 ) -> StoredObjects | None:
     kept = kept_pods(demand)
-    if kept != "failed":
-        return _count_kept(demand, counted, with_drivers, kept, counts=_one_each(counted) if gangs_are_one else None)
-    return _count_failed_kept(counted, live, counts=_one_each(counted) if gangs_are_one else None)
+    if kept == "failed":
+        return _count_failed_kept(counted, live, counts)
+    return _count_kept(demand, counted, with_drivers, kept, counts)
 
 
 def _one_each(steps: Sequence[StepDemand]) -> dict[str, int]:
@@ -260,7 +352,7 @@ def _one_each(steps: Sequence[StepDemand]) -> dict[str, int]:
 
 
 def _count_failed_kept(
-    counted: Sequence[StepDemand], live: Bound | None, *, counts: Mapping[str, int] | None
+    counted: Sequence[StepDemand], live: Bound | None, counts: Mapping[str, int] | None
 ) -> StoredObjects | None:
     """Those that run at once, and what earlier tries left."""
     sure = [1 if counts is None else counts[step.name] for step in counted if step.is_sure and step.copies]
@@ -284,7 +376,6 @@ def _count_kept(
     counted: Sequence[StepDemand],
     with_drivers: bool,
     kept: KeptPods,
-    *,
     counts: Mapping[str, int] | None = None,
 ) -> StoredObjects | None:
     """All that a run leaves behind, and all that it surely does. `counts`: of each step, where it is not its pods."""

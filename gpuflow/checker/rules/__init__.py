@@ -9,7 +9,7 @@ from typing import Final
 from gpuflow.checker.pipeline.queues.setup import read_setup
 from gpuflow.checker.question import CheckRule, Question, check_rule
 from gpuflow.checker.report import Outcome, worst_verdict
-from gpuflow.checker.rules import deadlocks, pods, quotas, snapshot, volumes
+from gpuflow.checker.rules import deadlocks, pods, quotas, snapshot
 from gpuflow.checker.snapshot.missing_kinds import has_default_queue
 from gpuflow.core.errors import Finding
 
@@ -103,8 +103,8 @@ RULES: Final[tuple[CheckRule, ...]] = (
     engine_refusals, refused_fields, maybe_refused_fields, silenced_fields, kueue_refusals, possible_kueue_refusals,
     engine_notes, snapshot.namespace_refusals, snapshot.missing_accounts, snapshot.objects_behind_their_users,
     snapshot.namesakes_in_files, snapshot.optional_whitelist, pods.refused_steps, pods.order_dependent_steps,
-    volumes.refused_claims, volumes.refused_ephemeral_volumes, volumes.unfilled_claims, volumes.missing_claims,
-    volumes.unknown_classes, volumes.unusable_claims, volumes.small_claims, pods.limit_range_gpus,
+    quotas.refused_claims, quotas.refused_ephemeral_volumes, quotas.unfilled_claims, quotas.missing_claims,
+    quotas.unknown_classes, quotas.unusable_claims, quotas.small_claims, pods.limit_range_gpus,
     quotas.ineffective_keys, quotas.quota_lines, quotas.unknown_usage, quotas.late_usage, quotas.claimed_devices,
     quotas.default_priority, placement, document_warnings, deadlocks.waits, deadlocks.open_questions,
     deadlocks.kept_beside, deadlocks.served_queue, pods.unseen_parts, pods.missing_devices,

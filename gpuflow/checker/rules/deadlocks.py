@@ -284,8 +284,8 @@ def served_queue(q: Question) -> Iterator[Problem]:
     queued = [step for step in q.demand.steps if step.pod["metadata"].get("labels", {}).get(QUEUE_LABEL)]
     if q.demand.kind != "LeaderWorkerSet" or not queued or q.cluster.of("Configuration"):
         return
-    from gpuflow.checker.kueue.amounts import request_amount
-    from gpuflow.checker.kueue.queues import read_cluster_queue, read_local_queue
+    from gpuflow.checker.kueue.reasons import request_amount
+    from gpuflow.checker.kueue.workloads import read_cluster_queue, read_local_queue
 
     queue = queued[0].pod["metadata"]["labels"][QUEUE_LABEL]
     homes = {each.name: read_local_queue(each.body).cluster_queue for each in q.cluster.of("LocalQueue", q.namespace)}

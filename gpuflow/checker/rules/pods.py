@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuflow.catalog.kubernetes_names import PRODUCT_KEY, profile_of_resource, read_product_label
 from gpuflow.checker.hints.refusals import refusal_hint
-from gpuflow.checker.nodes.node_info import Node, read_node
-from gpuflow.checker.nodes.node_selection import read_placement
+from gpuflow.checker.nodes.node_info import Node, read_node, read_placement
 from gpuflow.checker.question import Question, check_rule
 from gpuflow.checker.quota.namespace import StepAdmission, driver_admission
 from gpuflow.checker.report import amount

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort
 from gpuflow.checker.kueue.snapshot import cyclic_cohorts
+from gpuflow.checker.kueue.workloads import read_cluster_queue, read_cohort
 from gpuflow.checker.nodes.node_info import GROUP_MAX
 from gpuflow.checker.nodes.pod_affinity import PodAffinityTerm, affinity_of
 from gpuflow.checker.question import Question, check_rule
@@ -25,8 +25,7 @@ from gpuflow.cluster.model import once
 from gpuflow.core.errors import Problem, Where, did_you_mean, join_names, list_names
 from gpuflow.demands import StepDemand
 from gpuflow.demands.gang_scheduling import DEFAULT_SCHEDULER
-from gpuflow.kubernetes.decoding import decode
-from gpuflow.kubernetes.objects import Affinity
+from gpuflow.kubernetes.objects import Affinity, decode
 from gpuflow.kubernetes.resources import read_map, read_maps
 
 WHITELIST: Final = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"

@@ -14,11 +14,10 @@ from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.formats.argo import Template, Workflow, template_of
 from gpuflow.formats.documents import Library
 from gpuflow.formats.nodes import as_list, mapping, maps, plain_value
-from gpuflow.importing.draft import Draft, identifier
-from gpuflow.importing.pods import PodReader, Step
+from gpuflow.importing.pipelines import Draft, identifier
+from gpuflow.importing.pods import Parts, PodReader, Step, whole_number
 from gpuflow.importing.unsupported import TEMPLATE, Place, Unsupported
-from gpuflow.importing.values import Parts, whole_number
-from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_patch
+from gpuflow.kubernetes.pod_fields import BadPatch, strategic_merge_map_patch
 from gpuflow.site import Site
 
 RUNNER = "gpuflow-run"

@@ -18,24 +18,22 @@ from gpuflow.kubernetes.admission.field_errors import (
     FieldError,
     LimitRequired,
     RequestAboveLimit,
+    container_resource_faults,
+    dns_subdomain_faults,
     duplicate,
     forbidden,
     invalid,
     invalid_number,
+    is_counted,
+    is_native,
+    label_value_faults,
     not_found,
+    qualified_name_faults,
     quote_as_go,
     required,
+    resource_faults,
     too_long,
     unsupported,
-)
-from gpuflow.kubernetes.admission.names import (
-    allows_overcommit,
-    container_resource_faults,
-    dns_subdomain_faults,
-    is_counted,
-    label_value_faults,
-    qualified_name_faults,
-    resource_faults,
 )
 from gpuflow.kubernetes.admission.pod import Body, Pod, read_integer, read_text
 from gpuflow.kubernetes.pod_fields import fields_of
@@ -58,6 +56,7 @@ class ResourceRule(NamedTuple):
     supported: bool
     counted: bool
     overcommit: bool
+    """Whether a limit may be above the request."""
     hugepages: bool
     page: int | None
     plain: bool
@@ -84,7 +83,8 @@ def _resource_rule(name: str, faults: tuple[str, ...], supported: bool) -> Resou
     hugepages = is_hugepages(name)
     page = _page_size(name) if hugepages else None
     plain = not faults and supported and not hugepages
-    return ResourceRule(faults, supported, is_counted(name), allows_overcommit(name), hugepages, page, plain)
+    overcommit = is_native(name) and not hugepages
+    return ResourceRule(faults, supported, is_counted(name), overcommit, hugepages, page, plain)
 
 
 def _page_size(name: str) -> int | None:

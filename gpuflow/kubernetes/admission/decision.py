@@ -33,8 +33,7 @@ from gpuflow.kubernetes.admission.limit_range import (
 )
 from gpuflow.kubernetes.admission.pod import Body, Pod, read_object, read_pod, read_text, render, render_list
 from gpuflow.kubernetes.admission.pod_security import PRIVILEGED, Policy, read_policy, violation
-from gpuflow.kubernetes.admission.quota import Quota, QuotaRefusal, check_request, new_totals, read_quota
-from gpuflow.kubernetes.admission.usage import pod_usage
+from gpuflow.kubernetes.admission.quota import Quota, QuotaRefusal, check_request, new_totals, pod_usage, read_quota
 from gpuflow.kubernetes.admission.validation import pod_faults
 from gpuflow.kubernetes.resources import ResourceList, read_map
 

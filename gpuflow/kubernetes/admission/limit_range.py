@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple
 
 from gpuflow.kubernetes.admission.field_errors import sort_reasons
 from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_object, read_once, read_text, round_to_milli
-from gpuflow.kubernetes.decoding import decode
-from gpuflow.kubernetes.objects import LimitRangeSpec
+from gpuflow.kubernetes.objects import LimitRangeSpec, decode
 from gpuflow.kubernetes.resources import ResourceList, read_map, read_resource_list
 from gpuflow.quantity import MAX_INT64, Quantity
 

@@ -22,19 +22,17 @@ from gpuflow.kubernetes.admission.container_validation import claim_faults, name
 from gpuflow.kubernetes.admission.field_errors import (
     INVALID,
     FieldError,
+    dns_label_faults,
+    dns_subdomain_faults,
     forbidden,
     invalid,
     invalid_number,
+    label_value_faults,
+    qualified_name_faults,
     required,
     sort_reasons,
     too_long,
     unsupported,
-)
-from gpuflow.kubernetes.admission.names import (
-    dns_label_faults,
-    dns_subdomain_faults,
-    label_value_faults,
-    qualified_name_faults,
 )
 from gpuflow.kubernetes.admission.pod import Body, read_flag, read_integer, read_text
 from gpuflow.kubernetes.admission.validation import annotation_faults, label_faults

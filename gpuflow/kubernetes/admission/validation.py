@@ -28,22 +28,20 @@ from gpuflow.kubernetes.admission.container_validation import (
 )
 from gpuflow.kubernetes.admission.field_errors import (
     FieldError,
+    dns_label_faults,
+    dns_subdomain_faults,
     duplicate,
     forbidden,
     invalid,
     invalid_list,
     invalid_number,
+    label_value_faults,
     not_found,
+    qualified_name_faults,
     required,
     sort_reasons,
     too_long,
     unsupported,
-)
-from gpuflow.kubernetes.admission.names import (
-    dns_label_faults,
-    dns_subdomain_faults,
-    label_value_faults,
-    qualified_name_faults,
 )
 from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_integer, read_text
 from gpuflow.kubernetes.labels import EFFECTS

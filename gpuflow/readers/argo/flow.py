@@ -221,11 +221,6 @@ def parallel_tree(nodes: Mapping[str, Tree]) -> Tree:
     return next(iter(nodes.values())) if len(nodes) == 1 else Dag(nodes)
 
 
-def serial_tree(first: Tree, then: Tree) -> Tree:
-    """One after the other."""
-    return Dag({"first": first, "then": then}, {"first": ["then"]})
-
-
 def may_and_must_run(waits: Waits, outcomes: Mapping[str, tuple[str, ...]]) -> tuple[bool, bool]:
     """Whether a task may run when nothing fails, and whether it surely does, by how each other may end."""
     cases = [outcomes.get(name, ("Succeeded",)) for name in waits.names]

@@ -15,8 +15,7 @@ from gpuflow.core import yaml_tree
 from gpuflow.core.errors import GpuflowError
 from gpuflow.formats.argo import Workflow
 from gpuflow.formats.nodes import as_list, as_plain, mapping, maps_in, number_of, text_of
-from gpuflow.kubernetes.pod_fields import SCALARS, Field, fields_of
-from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_patch
+from gpuflow.kubernetes.pod_fields import SCALARS, BadPatch, Field, fields_of, strategic_merge_map_patch
 from gpuflow.pod.engine_containers import resources_of, with_engine
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.variables import TAG, OpenValue, Scope, filled_tree, merge_open, names_in

@@ -252,6 +252,7 @@ class Items:
     listed: tuple[Any, ...] | None = None
     sequence: range | None = None
     format: str = "%d"
+    """Written as Go's Sprintf takes it: one of the forms of `_FORMAT`, which Python writes alike."""
 
     def variables(self) -> Iterator[Mapping[str, Value]]:
         """The variables of each item; only for loops that are known, and small enough to write out."""
@@ -259,7 +260,7 @@ class Items:
             yield from map(variables_of, self.listed)
         elif self.sequence is not None:
             for number in self.sequence:
-                yield {"item": go_format(self.format, number)}
+                yield {"item": self.format % number}
 
 
 class BadLoop(ValueError):
@@ -328,13 +329,6 @@ def _sequence(sequence: Mapping[str, Any], scope: Scope) -> Items:
     if missing or _FORMAT.fullmatch(written_format) is None:
         return Items("withSequence", count)
     return Items("withSequence", count, None, steps, written_format)
-
-
-def go_format(form: str, number: int) -> str:
-    """A number as Go's Sprintf writes it; only forms that `_FORMAT` takes."""
-    match = _FORMAT.fullmatch(form)
-    assert match is not None
-    return form % number
 
 
 def variables_of(item: Any) -> dict[str, Value]:

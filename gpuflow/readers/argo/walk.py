@@ -31,7 +31,7 @@ from gpuflow.formats.argo import (
 from gpuflow.formats.documents import Library
 from gpuflow.formats.nodes import as_list, as_plain, mapping, maps, number_of, text_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_cycle
-from gpuflow.kubernetes.strategic_merge import BadPatch
+from gpuflow.kubernetes.pod_fields import BadPatch
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.expressions import NotConstant, when_holds
 from gpuflow.readers.argo.flow import (
@@ -47,7 +47,6 @@ from gpuflow.readers.argo.flow import (
     limit_of,
     may_and_must_run,
     parallel_tree,
-    serial_tree,
     take_locks,
     ways_to_end,
     with_daemons,
@@ -680,7 +679,9 @@ def run_hooks(
         found.append(run_hook(walk, hook, inside, called, spot))
         (after if ends else beside)[called] = found[-1].tree
     tree = Dag({name or "main": main, **beside}) if beside else main
-    return serial_tree(tree, Dag(after)) if after else tree, found, bool(after)
+    if after:
+        tree = Dag({"first": tree, "then": Dag(after)}, {"first": ["then"]})
+    return tree, found, bool(after)
 
 
 def hooks_of(walk: Walk, call: Mapping[str, Any], place: Place) -> Iterator[tuple[str, Mapping[str, Any], Place, bool]]:

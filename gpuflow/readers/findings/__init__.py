@@ -4,7 +4,7 @@ Every demand that a reader makes gets such a source (`Foreign.demand` attaches i
 in its report and `demand` prints them. A rule is a function from a `Subject` to findings; `RULES` is the list.
 """
 
-from gpuflow.readers.findings.rules import ForeignSource, foreign_source
+from gpuflow.readers.findings.rules import ForeignSource
 from gpuflow.readers.findings.subject import Subject
 
-__all__ = ["ForeignSource", "Subject", "foreign_source"]
+__all__ = ["ForeignSource", "Subject"]

@@ -29,7 +29,6 @@ from gpuflow.demands.gang_scheduling import (
     one_by_one_finding,
     starts_whole,
 )
-from gpuflow.demands.model import Demand
 from gpuflow.formats.argo import workflow_of
 from gpuflow.formats.documents import DAG, KFP, Document, Library
 from gpuflow.kubernetes.labels import QUEUE_LABEL
@@ -42,8 +41,8 @@ from gpuflow.readers.findings.subject import (
     looks_like_torch,
     spot_label,
 )
-from gpuflow.readers.kubernetes.fields import Part, amount_or_percentage, surge_of
-from gpuflow.site.model import Site, without_site_silenced
+from gpuflow.readers.kubernetes.pods import Part, amount_or_percentage, surge_of
+from gpuflow.site.model import without_site_silenced
 from gpuflow.spec.problems import is_always_error
 from gpuflow.spec.rules.remarks import without_codes
 
@@ -482,11 +481,6 @@ RULES: Final[tuple[Rule[Subject], ...]] = (
 """In the order in which they are said, within each severity."""
 CODES_OF_CHECK = {"GF553": "GF772"}
 """What a check says with its verdict, and the same without one: it is said once."""
-
-
-def foreign_source(document: Document, demand: Demand, site: Site, documents: Iterable[Document] = ()) -> ForeignSource:
-    """The source of a demand that was read from a document; `documents`: all that were given with it."""
-    return ForeignSource(Subject(document, demand, site, tuple(documents)))
 
 
 def _once(findings: Iterable[Finding]) -> list[Finding]:

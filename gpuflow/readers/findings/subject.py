@@ -100,6 +100,7 @@ class Subject:
     demand: Demand
     site: Site
     documents: tuple[Document, ...] = field(default=(), repr=False)
+    """All that were given with it."""
 
     @property
     def kind(self) -> str:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuflow.core.errors import Where
-from gpuflow.demands.model import ClaimDemand, Demand, Overlap, PodSet, PodsOfJob, StepDemand
+from gpuflow.demands.model import ClaimDemand, Demand, Overlap, PodSet, PodsOfJob, StepDemand, UnseenPart
 from gpuflow.formats.documents import Document, Library
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.readers.interface import Options, PassiveObject
-from gpuflow.readers.kubernetes.fields import Part
-from gpuflow.readers.kubernetes.pods import INTEGRATIONS, Owner
+from gpuflow.readers.kubernetes.pods import INTEGRATIONS, Owner, Part
 
 Pods = tuple[str, int, Mapping[str, Any]]
 """The name of a pod set, how many pods it has, and what each of them is."""
@@ -50,6 +49,11 @@ class Object:
 
     def passive(self, because: str) -> PassiveObject:
         return PassiveObject(self.document, because)
+
+    def unseen_demand(self, because: str, where: Where, hint: str | None = None, only: str | None = None) -> Demand:
+        """The demand where no file says which pods it has."""
+        unseen = UnseenPart(self.name, because, where, hint=hint)
+        return Demand(self.name, (), Dag({}), unseen=(unseen,), only_at_most=only)
 
 
 @dataclass
@@ -108,9 +112,8 @@ class Run:
         return Demand(thing.name, steps, graph, only_at_most=only_at_most, overlap=overlap, claims=claims)
 
 
-def suspended_reason(part: Part, queued: bool, key: str = "suspend") -> str | None:
+def suspended_reason(part: Part, queued: bool) -> str | None:
     """Why nothing may ever run: the object is suspended, and no queue would resume it."""
-    if part.flag(key) and not queued:
-        found = part.need(key)
-        return f"{found.name} is true: nothing runs before somebody sets it to false"
+    if part.flag("suspend") and not queued:
+        return f"{part.need('suspend').name} is true: nothing runs before somebody sets it to false"
     return None

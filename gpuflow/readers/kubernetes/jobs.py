@@ -17,8 +17,17 @@ from gpuflow.graph.order import find_cycle
 from gpuflow.kubernetes.labels import MADE_BY, QUEUE_LABEL
 from gpuflow.readers.interface import PassiveObject
 from gpuflow.readers.kubernetes.demand import Object, Run, suspended_reason
-from gpuflow.readers.kubernetes.fields import MAX_INT32, Part, surge_of
-from gpuflow.readers.kubernetes.pods import Owner, Pod, pod_of, shared_claims, with_own_claims, with_shared_claims
+from gpuflow.readers.kubernetes.pods import (
+    MAX_INT32,
+    Owner,
+    Part,
+    Pod,
+    pod_of,
+    shared_claims,
+    surge_of,
+    with_own_claims,
+    with_shared_claims,
+)
 from gpuflow.runtime.gangs.kinds import GROUP, JOBSET_BY_VOLCANO, POD_GROUP, VOLCANO, GangKind
 
 GROUP_NAME: Final = "kueue.x-k8s.io/pod-group-name"
@@ -290,24 +299,8 @@ def demand_of_jobs(
     return run.demand(thing, edges, only_at_most=only, claims=tuple(claims))
 
 
-def replicas(thing: Object) -> Demand | PassiveObject:
+def replicas(thing: Object, claims: Part | None = None) -> Demand | PassiveObject:
     """All replicas live at once. They never end, so what does not fit now never will: they count together."""
-    return _replicas(thing, None)
-
-
-def deployment(thing: Object) -> Demand | PassiveObject:
-    """The same; what an update adds on top is said in a finding of its own."""
-    surge_of(thing.spec, 1)  # so that a number that cannot be read is said
-    return _replicas(thing, None)
-
-
-def stateful_set(thing: Object) -> Demand | PassiveObject:
-    """The same, with the claims of each replica. One after the other or all at once: in the end they all run."""
-    thing.spec.text("podManagementPolicy", "OrderedReady", ("OrderedReady", "Parallel"))
-    return _replicas(thing, thing.spec.at("volumeClaimTemplates"))
-
-
-def _replicas(thing: Object, claims: Part | None) -> Demand | PassiveObject:
     count = thing.spec.count("replicas", 1)
     template = thing.spec.need("template")
     pod = with_own_claims(pod_of(template, thing.owner), claims, thing.name)
@@ -317,6 +310,18 @@ def _replicas(thing: Object, claims: Part | None) -> Demand | PassiveObject:
     run.add_gang(thing.name, [("main", count, pod)], template.key_where)
     found = run.demand(thing)
     return found if isinstance(found, PassiveObject) else replace(found, size=_size_of(thing))
+
+
+def deployment(thing: Object) -> Demand | PassiveObject:
+    """The same; what an update adds on top is said in a finding of its own."""
+    surge_of(thing.spec, 1)  # so that a number that cannot be read is said
+    return replicas(thing)
+
+
+def stateful_set(thing: Object) -> Demand | PassiveObject:
+    """The same, with the claims of each replica. One after the other or all at once: in the end they all run."""
+    thing.spec.text("podManagementPolicy", "OrderedReady", ("OrderedReady", "Parallel"))
+    return replicas(thing, thing.spec.at("volumeClaimTemplates"))
 
 
 def _size_of(thing: Object) -> SizeRange | None:

@@ -14,7 +14,7 @@ own, described in its configuration, and not counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -24,12 +24,11 @@ from gpuflow.core.errors import Finding, GpuflowError, Where
 from gpuflow.demands.model import Demand, StepDemand, UnseenPart
 from gpuflow.formats.documents import READERS, Document, kind_of
 from gpuflow.graph import Dag, Loop, Unknown
-from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_patch
+from gpuflow.kubernetes.pod_fields import BadPatch, strategic_merge_map_patch
 from gpuflow.readers.interface import ForeignObject, PassiveObject
 from gpuflow.readers.kubernetes.demand import Object, Run, suspended_reason
-from gpuflow.readers.kubernetes.fields import MAX_INT32, Part
 from gpuflow.readers.kubernetes.jobs import ReplicatedJob, demand_of_jobs, replicated_jobs
-from gpuflow.readers.kubernetes.pods import Pod, plain_any, pod_of, shared_claims
+from gpuflow.readers.kubernetes.pods import MAX_INT32, Part, Pod, plain_any, pod_of, shared_claims
 
 REPLICA_SPECS: Final = {
     "PyTorchJob": "pytorchReplicaSpecs",
@@ -43,11 +42,6 @@ ROLES: Final = ("Master", "Chief", "Launcher", "PS", "Worker", "Evaluator")
 """In the order in which they are named in answers."""
 
 
-def training_job(thing: Object) -> Demand | PassiveObject:
-    """Every kind of replica lives with all others. An elastic job may grow beyond what it starts with."""
-    return _demand_of_replicas(thing, {})
-
-
 def mpi_job(thing: Object) -> Demand | PassiveObject:
     """A launcher and its workers. A launcher that waits for the workers still runs beside them."""
     thing.spec.flag("runLauncherAsWorker")
@@ -56,7 +50,7 @@ def mpi_job(thing: Object) -> Demand | PassiveObject:
     launcher = thing.spec.need("mpiReplicaSpecs", "Launcher")
     if launcher.count("replicas", 1) != 1:
         raise launcher.need("replicas").fault("must be 1: an MPIJob has one launcher")
-    found = _demand_of_replicas(thing, {"Worker": 0})
+    found = training_job(thing, workers=0)
     other = thing.library.find("Service", thing.name)
     if other is None or isinstance(found, PassiveObject):
         return found
@@ -65,7 +59,9 @@ def mpi_job(thing: Object) -> Demand | PassiveObject:
     return replace(found, unseen=(*found.unseen, clash))
 
 
-def _demand_of_replicas(thing: Object, defaults: dict[str, int]) -> Demand | PassiveObject:
+def training_job(thing: Object, workers: int = 1) -> Demand | PassiveObject:
+    """Every kind of replica lives with all others. An elastic job may grow beyond what it starts with. `workers`: how
+    many there are where it does not say."""
     spec = thing.spec
     specs = spec.need(REPLICA_SPECS[thing.document.kind])
     roles = sorted(specs.entries(), key=lambda entry: ROLES.index(entry[0]) if entry[0] in ROLES else len(ROLES))
@@ -76,7 +72,7 @@ def _demand_of_replicas(thing: Object, defaults: dict[str, int]) -> Demand | Pas
         restart = part.text("restartPolicy")
         if restart is not None:
             pod = {**pod, "spec": {**pod["spec"], "restartPolicy": "Never" if restart == "ExitCode" else restart}}
-        counts[role] = part.count("replicas", defaults.get(role, 1))
+        counts[role] = part.count("replicas", workers if role == "Worker" else 1)
         sets.append((role.lower(), counts[role], pod))
     policy = spec.at("runPolicy")
     only = None if policy is None else suspended_reason(policy, thing.owner.is_queued)
@@ -113,8 +109,7 @@ def train_job(thing: Object) -> Demand | PassiveObject:
         name, kind = ref.text("name"), ref.text("kind", "ClusterTrainingRuntime") or ""
         text = f"which pods it has is written in {kind} {name}, which was not given"
         hint = f"name its file too: kubectl get {kind.lower()} {name} -o yaml"
-        unseen = UnseenPart(thing.name, text, ref.where, hint=hint)
-        return Demand(thing.name, (), Dag({}), unseen=(unseen,), only_at_most=only)
+        return thing.unseen_demand(text, ref.where, hint, only)
     runtime = Part(found, (), found.tree).need("spec")
     jobset = runtime.need("template", "spec")
     jobs = [_apply_train_job(job, thing, runtime) for job in replicated_jobs(jobset, thing.owner)]
@@ -217,9 +212,7 @@ SUBMISSION_MODES: Final = ("K8sJobMode", "HTTPMode", "InteractiveMode", "Sidecar
 
 def ray_cluster(thing: Object) -> Demand | PassiveObject:
     """The head, and the workers of each group; an autoscaler may start more, up to maxReplicas."""
-    run = Run()
-    _cluster(run, thing, thing.spec, [], [])
-    return run.demand(thing, only_at_most=suspended_reason(thing.spec, thing.owner.is_queued))
+    return _demand_of_cluster(thing, thing.spec)
 
 
 def ray_job(thing: Object) -> Demand | PassiveObject:
@@ -230,10 +223,8 @@ def ray_job(thing: Object) -> Demand | PassiveObject:
     cluster = spec.at("rayClusterSpec")
     if cluster is None:
         selector = spec.need("clusterSelector", what="and no rayClusterSpec, so that no cluster is named")
-        unseen = UnseenPart(
-            thing.name, "it runs on a RayCluster that is there already (clusterSelector)", selector.where
-        )
-        return Demand(thing.name, (), Dag({}), unseen=(unseen,), only_at_most=only)
+        because = "it runs on a RayCluster that is there already (clusterSelector)"
+        return thing.unseen_demand(because, selector.where, only=only)
     beside: list[tuple[str, int, Pod]] = []
     sidecars: list[dict[str, Any]] = []
     if mode == "K8sJobMode":
@@ -241,16 +232,12 @@ def ray_job(thing: Object) -> Demand | PassiveObject:
         beside.append(("submitter", 1, _submitter(cluster) if own is None else pod_of(own, thing.owner)))
     elif mode == "SidecarMode":
         sidecars.append({"name": "ray-job-submitter", "resources": SUBMITTER})
-    run = Run()
-    _cluster(run, thing, cluster, beside, sidecars)
-    return run.demand(thing, only_at_most=only)
+    return _demand_of_cluster(thing, cluster, beside, sidecars)
 
 
 def ray_service(thing: Object) -> Demand | PassiveObject:
     """The cluster that serves; an update runs a second one beside it, which a finding says."""
-    run = Run()
-    _cluster(run, thing, thing.spec.need("rayClusterConfig"), [], [])
-    return run.demand(thing, only_at_most=suspended_reason(thing.spec, thing.owner.is_queued))
+    return _demand_of_cluster(thing, thing.spec.need("rayClusterConfig"))
 
 
 def _submitter(cluster: Part) -> Pod:
@@ -260,9 +247,10 @@ def _submitter(cluster: Part) -> Pod:
     return {"metadata": {}, "spec": {"restartPolicy": "Never", "containers": [container]}}
 
 
-def _cluster(
-    run: Run, thing: Object, spec: Part, beside: list[tuple[str, int, Pod]], sidecars: list[dict[str, Any]]
-) -> None:
+def _demand_of_cluster(
+    thing: Object, spec: Part, beside: Sequence[tuple[str, int, Pod]] = (), sidecars: Sequence[dict[str, Any]] = ()
+) -> Demand | PassiveObject:
+    run = Run()
     template = spec.need("headGroupSpec").need("template")
     scales = spec.flag("enableInTreeAutoscaling")
     added = [*sidecars, *([_autoscaler(spec)] if scales else [])]
@@ -286,6 +274,7 @@ def _cluster(
         said = "maxReplicas is not set" if more is None else f"maxReplicas is {group.count('maxReplicas', 0)}"
         why = f"the autoscaler decides how many workers group {name} has ({said})"
         run.add_copies(f"{thing.name}-{name}-autoscaled", pod, Unknown(why, more), group.where, pods=hosts)
+    return run.demand(thing, only_at_most=suspended_reason(thing.spec, thing.owner.is_queued))
 
 
 def _autoscaler(spec: Part) -> dict[str, Any]:
@@ -322,13 +311,13 @@ def experiment(thing: Object) -> Demand | PassiveObject:
     trial = template.at("trialSpec")
     if trial is None:
         source = template.need("configMap", what="and no trialSpec")
-        return _unseen_demand(thing, "the template of its trials is in a ConfigMap, which is not read", source.where)
+        return thing.unseen_demand("the template of its trials is in a ConfigMap, which is not read", source.where)
     values = _TrialValues(_known_values(spec, template))
     tree = values.fill(trial.value, trial)
     kind, group = kind_of(tree)
     if (kind, group) not in READERS:
         what = f"a {kind}" if kind else "an object without kind"
-        return _unseen_demand(thing, f"its trials are {what}, which gpuflow does not read", trial.where)
+        return thing.unseen_demand(f"its trials are {what}, which gpuflow does not read", trial.where)
     if not isinstance(tree.get("metadata"), Mapping) or not tree["metadata"].get("name"):
         tree = with_entry(tree, "metadata", {**(tree.get("metadata") or {}), "name": "trial"})
     document = Document(tree, thing.document.file, kind, group, thing.document.index, thing.document.silenced)
@@ -338,7 +327,7 @@ def experiment(thing: Object) -> Demand | PassiveObject:
         if not values.open:
             raise
         names = ", ".join(sorted(values.open))
-        return _unseen_demand(thing, f"its trials depend on values that each trial gets anew: {names}", trial.where)
+        return thing.unseen_demand(f"its trials depend on values that each trial gets anew: {names}", trial.where)
     if isinstance(one, PassiveObject):
         return thing.passive(f"its trials start nothing: {one.because}")
     return _demand_of_trials(thing, one, spec, parallel, values)
@@ -364,10 +353,6 @@ def _demand_of_trials(thing: Object, one: Demand, spec: Part, parallel: int, val
         unseen=unseen,
         source=None,
     )
-
-
-def _unseen_demand(thing: Object, because: str, where: Where) -> Demand:
-    return Demand(thing.name, (), Dag({}), unseen=(UnseenPart(thing.name, because, where),))
 
 
 def _known_values(spec: Part, template: Part) -> dict[str, str]:

@@ -14,10 +14,17 @@ from gpuflow.demands.model import QueueRefusal
 from gpuflow.formats.documents import Document
 from gpuflow.formats.nodes import mapping, maps
 from gpuflow.kubernetes.admission.container_validation import name_faults
-from gpuflow.kubernetes.admission.field_errors import INVALID, FieldError, forbidden, invalid, required
-from gpuflow.kubernetes.admission.names import dns_subdomain_faults, qualified_name_faults
+from gpuflow.kubernetes.admission.field_errors import (
+    INVALID,
+    FieldError,
+    dns_subdomain_faults,
+    forbidden,
+    invalid,
+    qualified_name_faults,
+    required,
+)
 from gpuflow.kubernetes.labels import QUEUE_LABEL
-from gpuflow.readers.findings.refusals import clause_finding
+from gpuflow.readers.findings.strictness import clause_finding
 from gpuflow.readers.kubernetes.pods import INTEGRATIONS
 
 KUEUE: Final = "kueue.x-k8s.io/"

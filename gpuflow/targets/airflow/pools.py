@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.checker.kueue.queues import read_cluster_queue, read_local_queue
+from gpuflow.checker.kueue.workloads import read_cluster_queue, read_local_queue
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.core.errors import Finding
 from gpuflow.demands.gang_scheduling import as_mapping

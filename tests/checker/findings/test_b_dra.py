@@ -1,7 +1,7 @@
 """B1 (N60), D3 (N60b): GPUs that come through dynamic resource allocation, in claims and as extended resources.
 
 Tests gpuflow/checker/dra/inventory.py, gpuflow/checker/dra/plan.py and
-gpuflow/checker/pipeline/nodes/devices.py.
+gpuflow/checker/pipeline/nodes/verdicts.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Findings D1 and D2: pipelines with volume claims get the verdict that their storage allows.
 
-Tests gpuflow/checker/nodes/storage.py, gpuflow/checker/nodes/volumes.py, gpuflow/checker/pipeline/nodes/claims.py and
+Tests gpuflow/checker/nodes/volumes.py, gpuflow/checker/pipeline/nodes/claims.py and
 gpuflow/checker/pipeline/nodes/mounted_claims.py.
 """
 

@@ -1,6 +1,6 @@
 """Findings E1 to E6, E9 and the end of F: advice that holds when it is followed, hints that say what engines say.
 
-Tests gpuflow/checker/hints/trials.py and gpuflow/checker/hints/refusals.py.
+Tests gpuflow/checker/hints/refusals.py.
 """
 
 from __future__ import annotations

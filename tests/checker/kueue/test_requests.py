@@ -1,6 +1,6 @@
 """What a workload is charged: Kueue's configuration, LimitRanges and runtime classes have a say.
 
-Tests gpuflow/checker/kueue/requests.py and gpuflow/checker/kueue/requests.py.
+Tests gpuflow/checker/kueue/requests.py.
 """
 
 from typing import Any

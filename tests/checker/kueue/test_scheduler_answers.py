@@ -1,8 +1,8 @@
 """One question for each rule a user meets, answered in Kueue's own words.
 
-Tests gpuflow/checker/kueue/amounts.py, gpuflow/checker/kueue/flavor_assigner.py, gpuflow/checker/kueue/flavors.py,
-gpuflow/checker/kueue/prechecks.py, gpuflow/checker/kueue/preemption.py, gpuflow/checker/kueue/queues.py,
-gpuflow/checker/kueue/scheduler.py, gpuflow/checker/kueue/snapshot.py and gpuflow/checker/kueue/workloads.py.
+Tests gpuflow/checker/kueue/reasons.py, gpuflow/checker/kueue/flavor_assigner.py, gpuflow/checker/kueue/flavors.py,
+gpuflow/checker/kueue/requests.py, gpuflow/checker/kueue/preemption.py, gpuflow/checker/kueue/workloads.py,
+gpuflow/checker/kueue/scheduler.py and gpuflow/checker/kueue/snapshot.py.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Room for many copies: counted, it is what placing them one by one finds.
 
-Tests gpuflow/checker/nodes/capacity.py and gpuflow/checker/nodes/node_pools.py.
+Tests gpuflow/checker/nodes/capacity.py.
 """
 
 from __future__ import annotations
@@ -12,10 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuflow.checker.nodes import fit_nodes
-from gpuflow.checker.nodes.capacity import Capacity, capacity_hint, capacity_in, fragmentation, led_room, room
+from gpuflow.checker.nodes.capacity import (
+    Capacity,
+    NodePools,
+    Space,
+    Table,
+    capacity_hint,
+    capacity_in,
+    fragmentation,
+    led_room,
+    room,
+)
 from gpuflow.checker.nodes.filters import read_pending
 from gpuflow.checker.nodes.node_info import read_node_list
-from gpuflow.checker.nodes.node_pools import NodePools, Space, Table
 from tests.checker.nodes import strategies as some
 from tests.checker.nodes.scenes import GPU, HOST, ZONE, apart, bound, group, node, pod, spread
 

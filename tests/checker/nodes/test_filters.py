@@ -1,7 +1,7 @@
 """`fit_nodes` says what kube-scheduler says.
 
-Tests gpuflow/checker/nodes/amounts.py, gpuflow/checker/nodes/filters.py, gpuflow/checker/nodes/node_info.py,
-gpuflow/checker/nodes/node_selection.py, gpuflow/checker/nodes/pod_affinity.py and gpuflow/checker/nodes/volumes.py.
+Tests gpuflow/checker/nodes/node_info.py, gpuflow/checker/nodes/filters.py, gpuflow/checker/nodes/pod_affinity.py and
+gpuflow/checker/nodes/volumes.py.
 """
 
 import gzip

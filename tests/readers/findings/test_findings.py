@@ -17,7 +17,7 @@ from gpuflow.demands import Demand, PodSet, StepDemand, graph_of
 from gpuflow.formats.airflow import Dag, Task
 from gpuflow.formats.documents import DAG, Document, silenced_in
 from gpuflow.readers import Library, documents_of, foreign_in
-from gpuflow.readers.findings import ForeignSource, foreign_source
+from gpuflow.readers.findings import ForeignSource, Subject
 from gpuflow.readers.interface import ForeignObject, Options
 from gpuflow.site import Site
 from gpuflow.spec.problems import is_always_error
@@ -195,7 +195,7 @@ spec:
 def source_of(text: str, pod: Mapping[str, Any], tries: int) -> ForeignSource:
     (document,) = documents_of(yaml_tree.parse_all(text, "theirs.yaml"), "theirs.yaml")
     step = StepDemand("train", (PodSet("main", 1, {"metadata": {}, "spec": pod}),), tries=tries)
-    return foreign_source(document, Demand("w", (step,), graph_of((step,))), Site.load("nvidia"))
+    return ForeignSource(Subject(document, Demand("w", (step,), graph_of((step,))), Site.load("nvidia")))
 
 
 @pytest.mark.parametrize(

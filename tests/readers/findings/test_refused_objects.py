@@ -1,7 +1,7 @@
 """Whole documents that the API server or Kueue's webhooks refuse, though their pods are right: never, with the server's
 own clause at the place of the field.
 
-Tests gpuflow/readers/findings/refusals.py, gpuflow/readers/kubernetes/queue_webhooks.py and
+Tests gpuflow/readers/findings/strictness.py, gpuflow/readers/kubernetes/queue_webhooks.py and
 gpuflow/kubernetes/admission/objects.py.
 """
 

@@ -1,7 +1,7 @@
 """Every kind asks for as many pods and GPUs as its controller makes.
 
-Tests gpuflow/readers/kubernetes/demand.py, gpuflow/readers/kubernetes/fields.py, gpuflow/readers/kubernetes/jobs.py,
-gpuflow/readers/kubernetes/kinds.py, gpuflow/readers/kubernetes/operators.py and gpuflow/readers/kubernetes/pods.py.
+Tests gpuflow/readers/kubernetes/demand.py, gpuflow/readers/kubernetes/pods.py, gpuflow/readers/kubernetes/jobs.py,
+gpuflow/readers/kubernetes/kinds.py and gpuflow/readers/kubernetes/operators.py.
 """
 
 from __future__ import annotations

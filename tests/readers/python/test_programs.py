@@ -1,6 +1,6 @@
 """Python files: told apart by their text, run only when allowed, and whatever they do, the answer is one message.
 
-Tests gpuflow/readers/python/programs.py and gpuflow/readers/python/task_graph.py.
+Tests gpuflow/readers/python/programs.py and gpuflow/readers/python/dags.py.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from gpuflow.core.errors import GpuflowError
 from gpuflow.formats.airflow import Task
 from gpuflow.readers.python import Pythons, program_of, programs, read_program
+from gpuflow.readers.python.dags import order_of
 from gpuflow.readers.python.programs import old_snippets
-from gpuflow.readers.python.task_graph import order_of
 from tests.cli.commands import Gpuflow
 from tests.cli.conftest import gpuflow
 

@@ -1,7 +1,6 @@
 """DAG files that gpuflow did not write, read by a real Airflow: their pods are those that the operators would send.
 
-Tests gpuflow/readers/python/dags.py, gpuflow/readers/python/inside_engine.py, gpuflow/readers/python/task_graph.py
-and gpuflow/formats/airflow.py.
+Tests gpuflow/readers/python/dags.py, gpuflow/readers/python/inside_engine.py and gpuflow/formats/airflow.py.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from gpuflow.checker.contention.competitors import Competitor, Competitors
+from gpuflow.checker.contention.concurrency import Competitor, Competitors
+from gpuflow.checker.nodes.capacity import most_per_node, offer
 from gpuflow.checker.nodes.node_info import NodeInfo
-from gpuflow.checker.nodes.node_pools import most_per_node, offer
 from gpuflow.checker.nodes.volumes import CLAIM_TAKEN, UNBOUND
 from gpuflow.checker.pipeline.nodes.mounted_claims import SETTLE, MountedClaim, MountedClaims, Tie
 from gpuflow.checker.pipeline.nodes.verdicts import PODS, NodeVerdicts

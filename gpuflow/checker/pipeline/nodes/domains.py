@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from gpuflow.checker.nodes.capacity import leading_hosts
+from gpuflow.checker.nodes.capacity import NodePools, leading_hosts
 from gpuflow.checker.nodes.filters import affinity_state, balances
 from gpuflow.checker.nodes.node_info import NodeList, UnboundPod
-from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.nodes.pod_affinity import Affinity, PodAffinityTerm, SpreadBalance, SpreadConstraint
 from gpuflow.kubernetes.labels import Selector
 

@@ -6,19 +6,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from gpuflow.checker.contention.competitors import Competitor, Competitors, waiting_clause
+from gpuflow.checker.contention.concurrency import Competitor, Competitors, waiting_clause
 from gpuflow.checker.dra.inventory import ADMIN_ACCESS, EXTENDED_CLAIM
 from gpuflow.checker.dra.plan import ANY, Group
-from gpuflow.checker.hints.refusals import reason_not_now, reason_nowhere
-from gpuflow.checker.hints.trials import OtherGpus, Trials
-from gpuflow.checker.nodes.amounts import as_quantity
-from gpuflow.checker.nodes.capacity import Fragmentation, capacity_hint, fragmentation, room
+from gpuflow.checker.hints.refusals import OtherGpus, Trials, reason_not_now, reason_nowhere
+from gpuflow.checker.nodes.capacity import Fragmentation, NodePools, capacity_hint, fragmentation, room
 from gpuflow.checker.nodes.filters import fit
-from gpuflow.checker.nodes.node_info import GROUP_MAX
-from gpuflow.checker.nodes.node_pools import NodePools
-from gpuflow.checker.pipeline.nodes.devices import is_reported
+from gpuflow.checker.nodes.node_info import GROUP_MAX, as_quantity
 from gpuflow.checker.pipeline.nodes.mounted_claims import OWN
-from gpuflow.checker.pipeline.nodes.verdicts import APART, PODS, NodeVerdict, NodeVerdicts, PoolRequest
+from gpuflow.checker.pipeline.nodes.verdicts import APART, PODS, NodeVerdict, NodeVerdicts, PoolRequest, is_reported
 from gpuflow.checker.pipeline.pod_groups import PodGroup, subject_of
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
 from gpuflow.checker.report import (

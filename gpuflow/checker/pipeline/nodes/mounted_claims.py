@@ -13,12 +13,22 @@ from typing import Any, Final, NamedTuple
 
 from gpuflow.checker.nodes.filters import read_pending
 from gpuflow.checker.nodes.node_info import UnboundPod
-from gpuflow.checker.nodes.storage import NO_PROVISIONER, SHARED_MODES, Claim, Storage, StorageClass, Volume, read_claim
-from gpuflow.checker.nodes.volumes import NO_VOLUME, is_zonal, may_bind
-from gpuflow.checker.quota.claims import Claims
+from gpuflow.checker.nodes.volumes import (
+    NO_PROVISIONER,
+    NO_VOLUME,
+    SHARED_MODES,
+    Claim,
+    Storage,
+    StorageClass,
+    Volume,
+    is_zonal,
+    may_bind,
+    read_claim,
+)
+from gpuflow.checker.quota.peak import Claims
 from gpuflow.core.errors import Where, list_names
 from gpuflow.demands import Demand
-from gpuflow.kubernetes.admission.usage import claims_of_pod
+from gpuflow.kubernetes.admission.quota import claims_of_pod
 from gpuflow.kubernetes.labels import CLAIM_PREFIX
 from gpuflow.kubernetes.resources import read_map
 

@@ -16,17 +16,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from gpuflow.checker.contention.competitors import PendingRequest, PendingRequests
+from gpuflow.checker.contention.concurrency import PendingRequest, PendingRequests
 from gpuflow.checker.kueue import Kueue
-from gpuflow.checker.kueue.amounts import UNLIMITED, FlavorResource, plus
+from gpuflow.checker.kueue.reasons import UNLIMITED, FlavorResource, plus
 from gpuflow.checker.kueue.workloads import AdmittedPodSet, Holder
-from gpuflow.checker.nodes.amounts import Amounts
+from gpuflow.checker.nodes.capacity import NodePools, scarce_first
 from gpuflow.checker.nodes.controllers import missing_daemons
-from gpuflow.checker.nodes.node_info import NodeInfo, UnboundPod, read_unbound_pod
-from gpuflow.checker.nodes.node_pools import NodePools, scarce_first
-from gpuflow.checker.pipeline.queues.pending import PendingPodSet, PendingWorkload
-from gpuflow.checker.pipeline.queues.requests import FlavorAssignment, sent_spec, tolerations_of
-from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.checker.nodes.node_info import Amounts, NodeInfo, UnboundPod, read_unbound_pod
+from gpuflow.checker.pipeline.queues.requests import (
+    FlavorAssignment,
+    PendingPodSet,
+    PendingWorkload,
+    sent_spec,
+    tolerations_of,
+)
+from gpuflow.checker.snapshot.validation import PreparedCluster
 
 
 class PendingPod(NamedTuple):

@@ -5,6 +5,8 @@ cordoned or unwell count for *never* only. Pods that cannot be on one node (host
 whole of an amount of it; what they ask of domains that have several nodes is in `domains`. A pod group that asks for
 what is not certain there is *unknown* unless it is *never*. Of volumes only those count here that tie a pod to nodes
 from the start; see `claims`.
+
+The devices that pod groups of a pipeline claim, as amounts on the nodes.
 """
 
 from __future__ import annotations
@@ -16,14 +18,24 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from gpuflow.checker.contention.bins import Bin
-from gpuflow.checker.contention.competitors import Competitor, Competitors
-from gpuflow.checker.contention.concurrency import Concurrency, PeakLoad, largest_cap
+from gpuflow.checker.contention.concurrency import Competitor, Competitors, Concurrency, PeakLoad, largest_cap
 from gpuflow.checker.contention.proof import Contention, Decision, decide_with_pending
-from gpuflow.checker.dra.plan import CLAIMS, Group
-from gpuflow.checker.nodes.capacity import gang_has_no_domain, hosts_not_closed, is_kept_out_for_good, room
+from gpuflow.checker.dra.inventory import Inventory
+from gpuflow.checker.dra.plan import CLAIMS, DevicePlan, Group
+from gpuflow.checker.nodes.capacity import (
+    NodePool,
+    NodePools,
+    can_share,
+    gang_has_no_domain,
+    hosts_not_closed,
+    is_kept_out_for_good,
+    most_per_node,
+    offer,
+    room,
+    scarce_first,
+)
 from gpuflow.checker.nodes.filters import read_pending
 from gpuflow.checker.nodes.node_info import Node, UnboundPod
-from gpuflow.checker.nodes.node_pools import NodePool, NodePools, can_share, most_per_node, offer, scarce_first
 from gpuflow.checker.nodes.pod_affinity import SpreadBalance, SpreadConstraint
 from gpuflow.checker.pipeline.nodes import domains
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
@@ -31,7 +43,11 @@ from gpuflow.checker.pipeline.nodes.pending import PendingPod, PendingPods
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment, sent_spec
 from gpuflow.checker.report import Verdict
+from gpuflow.cluster import Cluster
+from gpuflow.cluster.model import once
 from gpuflow.demands.gang_scheduling import DEFAULT_SCHEDULER
+from gpuflow.kubernetes.labels import QUEUE_LABEL
+from gpuflow.kubernetes.resources import read_map, read_maps, read_texts
 
 PODS: Final = "pods"
 APART: Final = f"{CLAIMS}apart"
@@ -481,3 +497,72 @@ class NodeVerdicts:
                 missing = max((alive if alive is not None else node.group_max * each) - here, 1)
                 return node, min(-(-missing // each), node.group_max)
         return None
+
+
+ALIVE: Final = "pods"
+
+
+def is_reported(resource: str) -> bool:
+    """Whether an amount is one of a report: some only say that a claim can be allocated."""
+    return not resource.startswith(CLAIMS)
+
+
+def read_devices(
+    cluster: Cluster,
+    namespace: str,
+    node_pools: NodePools,
+    pod_groups: Sequence[PodGroup],
+    pending_pods: Sequence[PendingPod],
+    concurrency: Concurrency,
+    runs: int,
+) -> tuple[NodePools, dict[PodGroup, Group]]:
+    """The nodes with what claims find there, and the devices that the pods of each group claim, as amounts."""
+
+    def is_alone(numbers: Sequence[int]) -> bool:
+        members = (pod_groups[number] for number in numbers)
+        alive = Competitors(Competitor(each.steps, {ALIVE: 1}, each.pods) for each in members)
+        value, _, _ = alive.peak_load(ALIVE, concurrency)
+        return value == 1 and runs == 1
+
+    claiming = _claiming_pods(cluster)
+    waiting = [f"pod {each.name}" for each in pending_pods if each.name in claiming]
+    waiting += _queued_workloads(cluster)
+    pods = {number: (group.pod, read_pending(group.pod)) for number, group in enumerate(pod_groups)}
+    plan = DevicePlan(Inventory(cluster, namespace), node_pools, pods, is_alone, waiting)
+    for number, group in plan.groups.items():
+        if pod_groups[number].labels.get(QUEUE_LABEL):
+            group.unknown += _renamed_resources(cluster, group)
+    return plan.node_pools, {pod_groups[number]: group for number, group in plan.groups.items()}
+
+
+def _renamed_resources(cluster: Cluster, group: Group) -> list[str]:
+    """The resources that Kueue charges under another name, because its configuration maps their classes."""
+    mapped: set[str] = set()
+    for item in cluster.of("Configuration"):
+        resources = read_map(item.body.get("resources"), "resources")
+        for index, each in enumerate(read_maps(resources.get("deviceClassMappings"), "resources.deviceClassMappings")):
+            where = f"resources.deviceClassMappings[{index}].deviceClassNames"
+            mapped.update(read_texts(each.get("deviceClassNames"), where))
+    return [
+        f"how Kueue charges {resource}: deviceClassMappings gives class {each.name} another name"
+        for resource, each in group.ask.extended.items()
+        if each.name in mapped
+    ]
+
+
+@once
+def _claiming_pods(cluster: Cluster) -> set[str]:
+    specs = ((item, read_map(item.body.get("spec"), "spec")) for item in cluster.of("Pod"))
+    return {f"{item.namespace}/{item.name}" for item, spec in specs if spec.get("resourceClaims")}
+
+
+def _queued_workloads(cluster: Cluster) -> list[str]:
+    """Workloads that wait in a queue and whose pods will claim devices."""
+    found = []
+    for item in cluster.of("Workload"):
+        status = read_map(item.body.get("status"), "status")
+        pod_sets = read_maps(read_map(item.body.get("spec"), "spec").get("podSets"), "spec.podSets")
+        specs = (read_map(read_map(each.get("template"), "template").get("spec"), "spec") for each in pod_sets)
+        if status.get("admission") is None and any(each.get("resourceClaims") for each in specs):
+            found.append(f"workload {item.namespace}/{item.name}")
+    return found

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuflow.checker.contention.competitors import waiting_clause
+from gpuflow.checker.contention.concurrency import waiting_clause
 from gpuflow.checker.hints.refusals import other_queue, queue_hint
-from gpuflow.checker.kueue.amounts import UNLIMITED
-from gpuflow.checker.kueue.queues import NEVER
-from gpuflow.checker.kueue.reasons import NoPlace
-from gpuflow.checker.nodes.amounts import as_quantity
+from gpuflow.checker.kueue.reasons import UNLIMITED, NoPlace
+from gpuflow.checker.kueue.workloads import NEVER
+from gpuflow.checker.nodes.node_info import as_quantity
 from gpuflow.checker.pipeline.pod_groups import PodGroup, subject_of
 from gpuflow.checker.pipeline.queues.requests import QueueRequest
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdict, QueueVerdicts

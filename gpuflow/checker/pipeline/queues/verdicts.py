@@ -13,26 +13,24 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from gpuflow.checker.contention.bins import Bin
-from gpuflow.checker.contention.competitors import Competitor, Competitors
-from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
+from gpuflow.checker.contention.concurrency import Competitor, Competitors, Concurrency, largest_cap
 from gpuflow.checker.contention.proof import Contention, Decision, decide, decision_with_pending
 from gpuflow.checker.kueue import Blocker, blocker_ahead
-from gpuflow.checker.kueue.amounts import UNLIMITED, FlavorResource, minus, plus
+from gpuflow.checker.kueue.reasons import UNLIMITED, FlavorResource, minus, plus
 from gpuflow.checker.kueue.scheduler import FAIR_SHARING, check_decides
 from gpuflow.checker.kueue.snapshot import NO_QUOTA, QuotaNode
 from gpuflow.checker.pipeline.pod_groups import PodGroup
-from gpuflow.checker.pipeline.queues.pending import PendingWorkloads
 from gpuflow.checker.pipeline.queues.requests import (
     COUNT,
     UNQUEUED_ASSIGNMENT,
     FlavorAssignment,
     GroupRequest,
+    PendingWorkloads,
     QueueRequest,
     flavor_assignments,
     queue_request,
 )
-from gpuflow.checker.pipeline.queues.setup import InactiveStatus, Setup
-from gpuflow.checker.pipeline.queues.topology import OtherPods, is_always_placed, placed_flavors
+from gpuflow.checker.pipeline.queues.setup import InactiveStatus, OtherPods, Setup, is_always_placed, placed_flavors
 from gpuflow.checker.report import Verdict, worst_verdict
 from gpuflow.core.errors import did_you_mean
 
