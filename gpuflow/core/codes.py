@@ -438,6 +438,16 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF941", "No container engine", "--container runs steps in their images, with podman or docker. Neither is installed, or none of them answers.", "Install podman, or start docker's daemon; without --container the steps run in the current environment."),
     ("GF942", "An image that is not on this machine", "A run pulls no images: what a step runs in is what is on this machine already.", "Pull or build the images that the message names."),
     ("GF943", "A GPU that containers cannot get", "podman gives GPUs to containers by the Container Device Interface: a file that NVIDIA's container toolkit writes describes each of them. No file describes this one.", "Install nvidia-container-toolkit and run: sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"),
+    # A run on Kubeflow.
+    ("GF960", "Nobody says where Kubeflow Pipelines is", "No variable and no site names the address of Kubeflow Pipelines, or the address is none. Names and passwords do not belong into it.", "Set GPUFLOW_KUBEFLOW_URL, or engines.kubeflow.url of the site; kubectl port-forward -n kubeflow svc/ml-pipeline 8888 makes it http://localhost:8888."),
+    ("GF961", "Not the API of Kubeflow Pipelines 2", "What answers is a login page, a proxy, Kubeflow Pipelines 1 or something else, or its certificate is not trusted.", "Set GPUFLOW_KUBEFLOW_TOKEN, correct the address, or go around the login with kubectl port-forward."),
+    ("GF962", "The token is not accepted", "Kubeflow Pipelines does not know who asks: there is no token, or it has expired, or it is for another audience.", "Set GPUFLOW_KUBEFLOW_TOKEN, or KF_PIPELINES_SA_TOKEN_PATH to a file with a token for pipelines.kubeflow.org."),
+    ("GF963", "Kubeflow Pipelines does not allow it", "The user has no rights in the namespace of the run.", "Ask for them, or name another namespace."),
+    ("GF964", "Kubeflow Pipelines refuses it", "Its own words are in the message.", "Correct what it names."),
+    ("GF965", "The experiment is not there", "On Kubeflow, the runs of a pipeline are in an experiment of its name, and there is none.", "--apply creates it."),
+    ("GF966", "Whether the run was started is not known", "Kubeflow Pipelines was asked to start the run and gave no answer.", "Submit it again with the same --name, which starts it once; without a name, look for it first."),
+    ("GF967", "Created for the run", "--apply created an experiment that Kubeflow Pipelines lacked.", "Nothing."),
+    ("GF968", "A run that cannot be retried", "Kubeflow Pipelines retries runs that failed or were stopped, and no others.", "Wait for its end, or submit it again."),
     ("GF999", "A bug in gpuflow", "Something happened that gpuflow does not expect.", "Run again with GPUFLOW_TRACEBACK=1 and report what it prints."),
 )  # fmt: skip
 

@@ -1,0 +1,315 @@
+"""Runs on Kubeflow: what is asked of KFP, what its answers mean, and a sentence for each way in which it may fail.
+
+The answers about runs were recorded on a real KFP 2.17 (`tests/cluster/test_kubeflow_runs.py` asks one each time). The
+small server here answers with them, and fails as a KFP or a login before it may fail.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuflow.core.errors import EnvironmentFailure, GpuflowError
+from gpuflow.plan import Plan, plan_of
+from gpuflow.runs.kubeflow import Api, KubeflowClient
+from gpuflow.runs.model import Started, Submission, Unreachable
+from gpuflow.site import Site
+from gpuflow.spec.loading import load
+from gpuflow.targets.kubeflow import target
+from gpuflow.targets.target import Compiled, Request, compile_with
+from tests.runs.fake_kfp import FakeKfp, Question, Said, refused, said, serving
+
+RUN = "7d3a4c5e-0000-4000-8000-000000000001"
+V2 = "/apis/v2beta1"
+PIPELINE = """
+apiVersion: gpuflow/v1
+kind: Pipeline
+name: nightly
+params:
+  lr: {type: float, default: 0.5}
+  rows: {type: int, default: 3}
+  tags: {type: json, default: [a]}
+defaults: {image: python:3.13, cpu: 1, memory: 1Gi}
+steps:
+  train: {command: [python3, train.py, {param: lr}, {param: rows}], service_account: trainer}
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_else_says_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in (
+        "GPUFLOW_KUBEFLOW_URL",
+        "KF_PIPELINES_ENDPOINT",
+        "KF_PIPELINES_UI_ENDPOINT",
+        "KUBERNETES_SERVICE_HOST",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("GPUFLOW_KUBEFLOW_TOKEN", "KF_PIPELINES_SA_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture
+def submission(tmp_path: Path) -> Submission:
+    return submission_of(tmp_path)
+
+
+def submission_of(folder: Path, **more: Any) -> Submission:
+    source = folder / "nightly.yaml"
+    source.write_text(PIPELINE)
+    pipeline, site = load(str(source)), Site.load("nvidia")
+    compiled = compile_with(target, Request(pipeline, site, "team-a", "nightly.yaml"), allow_lossy=False)
+    return Submission(plan_of(pipeline, site), compiled, "team-a", **{"params": {}, **more})
+
+
+class Kfp:
+    """A KFP of one's own: experiments and runs in lists."""
+
+    def __init__(self, *, experiments: tuple[str, ...] = ("nightly",), users: bool = False) -> None:
+        self.experiments = [{"experiment_id": f"e-{name}", "display_name": name} for name in experiments]
+        self.runs: list[dict[str, Any]] = []
+        self.users = users
+        self.instead: dict[tuple[str, str], Said] = {}
+
+    def __call__(self, question: Question) -> Said:
+        if found := self.instead.get((question.method, question.path)):
+            return found
+        kind = question.path.rpartition("/")[2]
+        listed: list[dict[str, Any]] | None = {"experiments": self.experiments, "runs": self.runs}.get(kind)
+        if question.path == f"{V2}/healthz":
+            return said({"multi_user": self.users})
+        if listed is not None and question.method == "GET":
+            (asked,) = json.loads(question.query["filter"])["predicates"]
+            assert (asked["operation"], asked["key"]) == ("EQUALS", "display_name")
+            return said({kind: [each for each in listed if each["display_name"] == asked["string_value"]]})
+        if listed is not None and question.method == "POST":
+            ids = {"run_id": RUN} if kind == "runs" else {"experiment_id": f"e-{question.body['display_name']}"}
+            listed.append({**question.body, **ids})
+            return said(listed[-1])
+        if question.method == "GET":
+            return next((said(each) for each in self.runs if each["run_id"] == kind), refused(404, "Run not found"))
+        return said({})
+
+
+# -- where it is, and who asks
+
+
+def test_without_an_address_the_message_says_how_to_give_one() -> None:
+    with pytest.raises(GpuflowError) as failure:
+        Api()
+    (finding,) = failure.value.findings
+    assert finding.code == "GF960"
+    assert "GPUFLOW_KUBEFLOW_URL" in str(finding.hint)
+
+
+def test_an_address_with_a_password_is_refused_and_not_repeated() -> None:
+    with pytest.raises(GpuflowError) as failure:
+        Api("https://me:secret@kfp.example.com")
+    assert failure.value.findings[0].code == "GF960"
+    assert "secret" not in str(failure.value)
+
+
+def test_the_environment_names_the_address_as_for_kfp_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Api("https://site.example.com").url == "https://site.example.com"
+    monkeypatch.setenv("KF_PIPELINES_ENDPOINT", "kfp.example.com/pipeline/")
+    assert Api("https://site.example.com").url == "https://kfp.example.com/pipeline"
+    monkeypatch.setenv("GPUFLOW_KUBEFLOW_URL", "http://localhost:8888")
+    assert Api("https://site.example.com").url == "http://localhost:8888"
+
+
+def test_in_a_cluster_it_is_the_service_of_that_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert Api().url == "http://ml-pipeline.kubeflow.svc.cluster.local:8888"
+
+
+def test_a_run_has_a_page_only_where_pages_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Api("http://localhost:8888").pages == ""
+    assert Api("https://kubeflow.example.com/pipeline").pages == "https://kubeflow.example.com/pipeline"
+    monkeypatch.setenv("KF_PIPELINES_UI_ENDPOINT", "https://pages.example.com")
+    assert Api("http://localhost:8888").pages == "https://pages.example.com"
+
+
+def test_a_token_comes_from_the_environment_or_from_a_file_that_is_read_each_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    monkeypatch.setenv("KF_PIPELINES_SA_TOKEN_PATH", str(file))
+    with serving(Kfp()) as kfp:
+        api = Api(kfp.url)
+        for token in ("first", "second"):
+            file.write_text(f"{token}\n")
+            api.scope(None)
+        monkeypatch.setenv("GPUFLOW_KUBEFLOW_TOKEN", "mine")
+        api.scope(None)
+    assert [each.headers["Authorization"] for each in kfp.asked] == ["Bearer first", "Bearer second", "Bearer mine"]
+
+
+def test_what_kfp_keeps_for_its_client_is_used(tmp_path: Path) -> None:
+    folder = tmp_path / ".config" / "kfp"
+    folder.mkdir(parents=True)
+    kept = {"namespace": "team-b", "client_authentication_cookie": "authservice_session=x"}
+    (folder / "context.json").write_text(json.dumps(kept))
+    with serving(Kfp(users=True)) as kfp:
+        assert Api(kfp.url).scope(None) == {"namespace": "team-b"}
+        assert Api(kfp.url).scope("team-c") == {"namespace": "team-c"}
+    assert {each.headers["Cookie"] for each in kfp.asked} == {"authservice_session=x"}
+
+
+# -- how it may fail
+
+LOGIN_PAGE = Said(200, b"<!doctype html><title>Log in to Dex</title>", "text/html; charset=utf-8")
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "words"),
+    [
+        (Said(302, b"", "text/plain", "https://dex.example.com/auth?state=secret"), "GF961", "dex.example.com/auth"),
+        (LOGIN_PAGE, "GF961", "asks for a login"),
+        (Said(200, b"hello", "text/plain"), "GF961", "no JSON"),
+        (refused(401, "token has expired"), "GF962", "token has expired"),
+        (refused(403, "User 'me' is not authorized"), "GF963", "User 'me' is not authorized"),
+        (Said(403, b"RBAC: access denied", "text/plain"), "GF963", "does not allow"),
+        (refused(404, "Not Found"), "GF961", "no API v2beta1"),
+        (refused(500, "InternalServerError: database"), "GF964", "InternalServerError: database"),
+    ],
+    ids=["redirect", "page", "text", "401", "403", "istio", "v1 only", "500"],
+)
+def test_each_failure_has_one_sentence_and_a_way_out(
+    answer: Said, code: str, words: str, submission: Submission
+) -> None:
+    with serving(lambda question: answer) as kfp, pytest.raises(GpuflowError) as failure:
+        KubeflowClient(kfp.url).submit(submission)
+    (finding,) = failure.value.findings
+    assert finding.code == code
+    assert words in finding.message
+    assert "secret" not in str(failure.value)
+    assert len(kfp.asked) == 1
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_server_that_has_no_time_is_asked_again_by_who_watches(status: int) -> None:
+    with serving(lambda question: Said(status, b"<html>busy</html>", "text/html")) as kfp:
+        with pytest.raises(Unreachable, match=f"HTTP {status}"):
+            KubeflowClient(kfp.url).state(RUN)
+
+
+def test_a_server_that_is_gone_is_unreachable_and_not_an_error() -> None:
+    with serving(Kfp()) as kfp:
+        url = kfp.url
+    with pytest.raises(Unreachable, match="refused"):
+        KubeflowClient(url).state(RUN)
+
+
+def test_a_token_is_sent_to_no_other_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFLOW_KUBEFLOW_TOKEN", "mine")
+    with serving(Kfp()) as other, serving(lambda question: Said(307, b"", "text/plain", f"{other.url}/")) as kfp:
+        with pytest.raises(EnvironmentFailure):
+            KubeflowClient(kfp.url).state(RUN)
+    assert other.asked == []
+
+
+# -- start
+
+
+def submit(answering: Kfp, submission: Submission) -> tuple[Started, FakeKfp]:
+    with serving(answering) as kfp:
+        return KubeflowClient(kfp.url).submit(submission), kfp
+
+
+def test_a_run_is_what_kfps_own_client_would_send(tmp_path: Path) -> None:
+    kfp = Kfp()
+    started, _ = submit(kfp, submission_of(tmp_path, params={"lr": 0.25, "rows": 7, "tags": None}))
+    assert started.run == RUN
+    assert started.is_new
+    (run,) = kfp.runs
+    assert run["experiment_id"] == "e-nightly"
+    assert run["display_name"].startswith("nightly 20")
+    assert run["runtime_config"] == {"parameters": {"lr": 0.25, "rows": 7}}
+    assert run["service_account"] == "trainer"
+    assert run["pipeline_spec"]["pipeline_spec"]["pipelineInfo"] == {"name": "nightly"}
+    assert "platforms" in run["pipeline_spec"]["platform_spec"]
+
+
+def test_the_same_name_twice_is_one_run(tmp_path: Path) -> None:
+    kfp = Kfp()
+    submission = submission_of(tmp_path, name="tuesday")
+    first, _ = submit(kfp, submission)
+    second, asked = submit(kfp, submission)
+    assert (first.run, first.is_new, second.run, second.is_new) == (RUN, True, RUN, False)
+    assert asked.paths("POST") == []
+
+
+def test_a_name_that_only_an_archived_run_has_is_free(tmp_path: Path) -> None:
+    kfp = Kfp()
+    kfp.runs.append({"display_name": "tuesday", "run_id": "old", "storage_state": "ARCHIVED"})
+    started, _ = submit(kfp, submission_of(tmp_path, name="tuesday"))
+    assert (started.run, started.is_new) == (RUN, True)
+
+
+def test_an_experiment_that_lacks_is_created_only_when_told(tmp_path: Path) -> None:
+    kfp = Kfp(experiments=())
+    with pytest.raises(GpuflowError) as failure:
+        submit(kfp, submission_of(tmp_path))
+    assert failure.value.findings[0].code == "GF965"
+    assert (kfp.experiments, kfp.runs) == ([], [])
+    started, _ = submit(kfp, submission_of(tmp_path, apply=True))
+    assert [each["display_name"] for each in kfp.experiments] == ["nightly"]
+    assert [finding.code for finding in started.findings] == ["GF967"]
+
+
+def test_an_experiment_is_removed_when_its_run_cannot_start(tmp_path: Path) -> None:
+    answering = Kfp(experiments=())
+    answering.instead["POST", f"{V2}/runs"] = refused(400, "Invalid input error: unknown parameter")
+    with serving(answering) as kfp, pytest.raises(GpuflowError) as failure:
+        KubeflowClient(kfp.url).submit(submission_of(tmp_path, apply=True))
+    assert "unknown parameter" in failure.value.findings[0].message
+    assert kfp.paths("DELETE") == [f"{V2}/experiments/e-nightly"]
+
+
+def test_without_an_answer_to_the_start_nobody_says_that_it_failed(tmp_path: Path) -> None:
+    answering = Kfp()
+    answering.instead["POST", f"{V2}/runs"] = Said(503, b"")
+    with serving(answering) as kfp, pytest.raises(EnvironmentFailure) as failure:
+        KubeflowClient(kfp.url).submit(submission_of(tmp_path, name="tuesday"))
+    (finding,) = failure.value.findings
+    assert (finding.code, "--name" in str(finding.hint)) == ("GF966", True)
+    assert kfp.paths("DELETE") == []
+
+
+def test_where_kfp_has_users_everything_is_in_a_namespace(tmp_path: Path) -> None:
+    kfp = Kfp(experiments=(), users=True)
+    _, asked = submit(kfp, submission_of(tmp_path, apply=True))
+    assert kfp.experiments[0]["namespace"] == "team-a"
+    assert next(each for each in asked.asked if each.path.endswith("/experiments")).query["namespace"] == "team-a"
+
+
+def test_where_kfp_has_users_a_namespace_must_be_named() -> None:
+    with serving(Kfp(users=True)) as kfp, pytest.raises(GpuflowError) as failure:
+        KubeflowClient(kfp.url).state("tuesday")
+    assert failure.value.findings[0].code == "GF904"
+
+
+# -- end and begin again
+
+
+@pytest.mark.parametrize("run", [RUN, "tuesday"])
+def test_a_run_that_is_not_there_is_said(run: str) -> None:
+    with serving(Kfp()) as kfp, pytest.raises(GpuflowError) as failure:
+        KubeflowClient(kfp.url).state(run)
+    assert failure.value.findings[0].code == "GF926"
+
+
+@pytest.mark.parametrize(("state", "words"), [("SUCCEEDED", "succeeded"), ("RUNNING", "running")])
+def test_only_what_failed_or_was_stopped_is_retried(state: str, words: str) -> None:
+    answering = Kfp()
+    answering.runs.append({"run_id": RUN, "display_name": "tuesday", "state": state})
+    with serving(answering) as kfp, pytest.raises(GpuflowError) as failure:
+        KubeflowClient(kfp.url).retry("tuesday")
+    assert failure.value.findings[0].code == "GF968"
+    assert words in failure.value.findings[0].message
+    assert kfp.paths("POST") == []
