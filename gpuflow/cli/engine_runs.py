@@ -47,8 +47,9 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
 
 
 def connection_of(args: argparse.Namespace) -> Connection:
-    namespace = args.namespace or read_site(args).namespace
-    return Connection(namespace, args.context, args.kubeconfig, args.timeout, args.url)
+    site = read_site(args)
+    namespace, site_url = args.namespace or site.namespace, site.engine(args.engine).url if args.engine else None
+    return Connection(namespace, args.context, args.kubeconfig, args.timeout, args.url, site_url)
 
 
 def reach(args: argparse.Namespace) -> RunClient:

@@ -452,11 +452,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF961", "Not the API of Kubeflow Pipelines 2", "What answers is a login page, a proxy, Kubeflow Pipelines 1 or something else, or its certificate is not trusted.", "Set GPUFLOW_KUBEFLOW_TOKEN, correct the address, or go around the login with kubectl port-forward."),
     ("GF962", "The token is not accepted", "Kubeflow Pipelines does not know who asks: there is no token, or it has expired, or it is for another audience.", "Set GPUFLOW_KUBEFLOW_TOKEN, or KF_PIPELINES_SA_TOKEN_PATH to a file with a token for pipelines.kubeflow.org."),
     ("GF963", "Kubeflow Pipelines does not allow it", "The user has no rights in the namespace of the run.", "Ask for them, or name another namespace."),
-    ("GF964", "Kubeflow Pipelines refuses it", "Its own words are in the message.", "Correct what it names."),
-    ("GF965", "The experiment is not there", "On Kubeflow, the runs of a pipeline are in an experiment of its name, and there is none.", "--apply creates it."),
     ("GF966", "Whether the run was started is not known", "Kubeflow Pipelines was asked to start the run and gave no answer.", "Submit it again with the same --name, which starts it once; without a name, look for it first."),
-    ("GF967", "Created for the run", "--apply created an experiment that Kubeflow Pipelines lacked.", "Nothing."),
-    ("GF968", "A run that cannot be retried", "Kubeflow Pipelines retries runs that failed or were stopped, and no others.", "Wait for its end, or submit it again."),
     ("GF999", "A bug in gpuflow", "Something happened that gpuflow does not expect.", "Run again with GPUFLOW_TRACEBACK=1 and report what it prints."),
 )  # fmt: skip
 

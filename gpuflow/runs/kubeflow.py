@@ -23,11 +23,13 @@ from urllib.parse import urlencode, urlsplit
 
 import yaml
 
+from gpuflow.cluster.api_server import Reader
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail
 from gpuflow.local.record import FAILED, INTERRUPTED, RUNNING, SUCCEEDED, WAITING
 from gpuflow.plan import Plan
+from gpuflow.runs.argo import ArgoRuns
 from gpuflow.runs.kubeflow_steps import Data, Steps
-from gpuflow.runs.model import LogPart, LogQuery, RunState, Started, Submission, Unreachable
+from gpuflow.runs.model import Connection, LogPart, LogQuery, RunState, Started, Submission, Unreachable
 from gpuflow.targets.kubeflow.client_calls import account_of
 
 TIMEOUT = 30
@@ -61,8 +63,7 @@ class Api:
 
     def __init__(self, url: str | None = None) -> None:
         is_inside = "KUBERNETES_SERVICE_HOST" in os.environ
-        named = os.environ.get("GPUFLOW_KUBEFLOW_URL") or os.environ.get("KF_PIPELINES_ENDPOINT") or url
-        self.url = (named or (SERVICE if is_inside else "")).rstrip("/")
+        self.url = (url or (SERVICE if is_inside else "")).rstrip("/")
         self.url = self.url if "://" in self.url or not self.url else f"https://{self.url}"  # as kfp reads it
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
@@ -70,7 +71,7 @@ class Api:
                 "the address of Kubeflow Pipelines holds a user, or is none" if self.url else "nobody says where KFP is"
             )
             raise fail("GF960", text, where=WHERE, hint=ADDRESS)
-        api_alone = not named or parts.port == 8888
+        api_alone = not url or parts.port == 8888
         self.pages = os.environ.get("KF_PIPELINES_UI_ENDPOINT", "" if api_alone else self.url).rstrip("/")
         self.context: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):
@@ -133,7 +134,7 @@ class Api:
         if status == 404:
             return None
         if status >= 400:
-            raise fail("GF964", f"Kubeflow Pipelines refuses it (HTTP {status}): {words}", where=WHERE)
+            raise fail("GF945", f"Kubeflow Pipelines refuses it (HTTP {status}): {words}", where=WHERE)
         return said
 
     def scope(self, namespace: str | None) -> dict[str, str]:
@@ -151,13 +152,19 @@ class Api:
         return {"namespace": wanted}
 
 
+def connect(connection: Connection) -> KubeflowClient:
+    """The client; nothing is asked yet."""
+    return KubeflowClient(connection)
+
+
 class KubeflowClient:
     """`RunClient` for one KFP."""
 
     engine = "kubeflow"
 
-    def __init__(self, url: str | None = None, namespace: str | None = None) -> None:
-        self.api, self.namespace = Api(url), namespace
+    def __init__(self, connection: Connection) -> None:
+        named = connection.url or os.environ.get("KF_PIPELINES_ENDPOINT") or connection.site_url
+        self.api, self.connection, self.namespace = Api(named), connection, connection.namespace
 
     def submit(self, submission: Submission) -> Started:
         """One run of the compiled file, in the experiment that is called as the pipeline."""
@@ -169,7 +176,7 @@ class KubeflowClient:
         if experiment is None:
             if not submission.apply:
                 text = f'Kubeflow Pipelines has no experiment "{pipeline.name}", in which its runs would be'
-                raise fail("GF965", text, where=WHERE, hint="--apply creates it")
+                raise fail("GF944", text, where=WHERE, hint="--apply creates it")
             made = experiment = self._must("POST", EXPERIMENTS, {"display_name": pipeline.name, **scope})
         spec, *platform = yaml.load_all(submission.compiled.text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         body = {
@@ -190,7 +197,7 @@ class KubeflowClient:
         except Unreachable as silence:
             hint = "submit it again with the same --name" if name else "look for it in the pages, and name it next time"
             raise _failure("GF966", f"nobody knows whether the run was started: {silence}", hint) from None
-        created = Finding("GF967", f'created the experiment "{pipeline.name}"', WHERE, None, "note")
+        created = Finding("GF948", f'created the experiment "{pipeline.name}"', WHERE, None, "note")
         return Started(run, self._page(run), findings=(created,) if made else ())
 
     def state(self, run: str, plan: Plan | None = None) -> RunState:
@@ -219,12 +226,16 @@ class KubeflowClient:
         id, state = found["run_id"], STATES.get(found.get("state", ""), WAITING)
         if state not in (FAILED, INTERRUPTED):
             text = f"run {id} is {state}, and Kubeflow Pipelines retries what has failed or was stopped"
-            raise fail("GF968", text, where=WHERE, hint="gpuflow submit starts another run")
+            raise fail("GF943", text, where=WHERE, hint="gpuflow submit starts another run")
         self._must("POST", f"{RUNS}/{id}:retry")
         return Started(id, self._page(id))
 
     def logs(self, run: str, query: LogQuery) -> Iterator[LogPart]:
-        raise NotImplementedError
+        """KFP's API has no logs: those of the pods are read from Kubernetes, by whoever may."""
+        id = self._run(run)["run_id"]
+        namespace = ((self._workflow(id) or {}).get("metadata") or {}).get("namespace") or self.namespace or "kubeflow"
+        reader = Reader(self.connection.context, self.connection.kubeconfig, self.connection.timeout)
+        return _Workflows(reader, namespace, self).logs(id, query)
 
     def _run(self, run: str) -> Data:
         """By its id, or the newest of its name."""
@@ -232,7 +243,7 @@ class KubeflowClient:
         if found := known or self._named(RUNS, run, self.api.scope(self.namespace)):
             return found
         hint = "a run is named by the id that submit prints, or by its --name"
-        raise fail("GF926", f'Kubeflow Pipelines at {self.api.url} has no run "{run}"', where=WHERE, hint=hint)
+        raise fail("GF941", f'Kubeflow Pipelines at {self.api.url} has no run "{run}"', where=WHERE, hint=hint)
 
     def _named(self, path: str, name: str, scope: Mapping[str, str]) -> Data | None:
         """The newest of this name that nobody has archived: KFP lets several have one."""
@@ -249,7 +260,7 @@ class KubeflowClient:
             spec = self._must("GET", path).get("pipeline_spec")
         spec = (spec or {}).get("pipeline_spec") or spec
         if not isinstance(spec, dict) or "root" not in spec:
-            raise fail("GF964", f"run {run['run_id']} is of a pipeline that KFP 2 cannot tell", where=WHERE)
+            raise fail("GF945", f"run {run['run_id']} is of a pipeline that KFP 2 cannot tell", where=WHERE)
         return spec
 
     def _workflow(self, id: str) -> Data | None:
@@ -261,11 +272,25 @@ class KubeflowClient:
     def _must(self, method: str, path: str, body: Any = None, **query: Any) -> Data:
         found = self.api.ask(method, path, body, **query)
         if found is None:
-            raise fail("GF964", f"Kubeflow Pipelines at {self.api.url} has no {path}", where=WHERE, hint=ADDRESS)
+            raise fail("GF945", f"Kubeflow Pipelines at {self.api.url} has no {path}", where=WHERE, hint=ADDRESS)
         return found
 
     def _page(self, run: str) -> str:
         return f"{self.api.pages}/#/runs/details/{run}" if self.api.pages else ""
+
+
+class _Workflows(ArgoRuns):
+    """The workflows behind the runs of KFP: their pods have the logs."""
+
+    def __init__(self, reader: Reader, namespace: str, client: KubeflowClient) -> None:
+        super().__init__(reader, namespace)
+        self._client = client
+
+    def _workflow(self, run: str) -> Data:
+        return {"metadata": {"name": run, "uid": run}}
+
+    def _shown(self, workflow: Data, plan: Plan | None = None) -> RunState:
+        return self._client.state(workflow["metadata"]["name"], plan)
 
 
 def _text(path: str) -> str | None:

@@ -143,6 +143,8 @@ class Connection:
     timeout: float = 60
     url: str | None = None
     """Of the engine's UI, or of its API where that is the same."""
+    site_url: str | None = None
+    """The same as the site says it: where nothing else says it."""
 
 
 class RunClient(Protocol):

@@ -6,22 +6,21 @@ small server here answers with them, and fails as a KFP or a login before it may
 
 from __future__ import annotations
 
-import gzip
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuflow.core.errors import EnvironmentFailure, GpuflowError
-from gpuflow.plan import Plan, plan_of
+from gpuflow.plan import plan_of
+from gpuflow.runs import Connection, client_of
 from gpuflow.runs.kubeflow import Api, KubeflowClient
-from gpuflow.runs.model import Started, Submission, Unreachable
+from gpuflow.runs.model import RunClient, Started, Submission, Unreachable
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.targets.kubeflow import target
-from gpuflow.targets.target import Compiled, Request, compile_with
+from gpuflow.targets.target import Request, compile_with
 from tests.runs.fake_kfp import FakeKfp, Question, Said, refused, said, serving
 
 RUN = "7d3a4c5e-0000-4000-8000-000000000001"
@@ -52,6 +51,10 @@ def nothing_else_says_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     for name in ("GPUFLOW_KUBEFLOW_TOKEN", "KF_PIPELINES_SA_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def client(url: str) -> RunClient:
+    return client_of("kubeflow", Connection(url=url))
 
 
 @pytest.fixture
@@ -115,11 +118,17 @@ def test_an_address_with_a_password_is_refused_and_not_repeated() -> None:
 
 
 def test_the_environment_names_the_address_as_for_kfp_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Api("https://site.example.com").url == "https://site.example.com"
+    def address(**given: str) -> str:
+        found = client_of("kubeflow", Connection(**given))
+        assert isinstance(found, KubeflowClient)
+        return found.api.url
+
+    assert address(site_url="https://site.example.com") == "https://site.example.com"
     monkeypatch.setenv("KF_PIPELINES_ENDPOINT", "kfp.example.com/pipeline/")
-    assert Api("https://site.example.com").url == "https://kfp.example.com/pipeline"
+    assert address(site_url="https://site.example.com") == "https://kfp.example.com/pipeline"
     monkeypatch.setenv("GPUFLOW_KUBEFLOW_URL", "http://localhost:8888")
-    assert Api("https://site.example.com").url == "http://localhost:8888"
+    assert address() == "http://localhost:8888"
+    assert address(url="https://here.example.com") == "https://here.example.com"
 
 
 def test_in_a_cluster_it_is_the_service_of_that_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +184,7 @@ LOGIN_PAGE = Said(200, b"<!doctype html><title>Log in to Dex</title>", "text/htm
         (refused(403, "User 'me' is not authorized"), "GF963", "User 'me' is not authorized"),
         (Said(403, b"RBAC: access denied", "text/plain"), "GF963", "does not allow"),
         (refused(404, "Not Found"), "GF961", "no API v2beta1"),
-        (refused(500, "InternalServerError: database"), "GF964", "InternalServerError: database"),
+        (refused(500, "InternalServerError: database"), "GF945", "InternalServerError: database"),
     ],
     ids=["redirect", "page", "text", "401", "403", "istio", "v1 only", "500"],
 )
@@ -183,7 +192,7 @@ def test_each_failure_has_one_sentence_and_a_way_out(
     answer: Said, code: str, words: str, submission: Submission
 ) -> None:
     with serving(lambda question: answer) as kfp, pytest.raises(GpuflowError) as failure:
-        KubeflowClient(kfp.url).submit(submission)
+        client(kfp.url).submit(submission)
     (finding,) = failure.value.findings
     assert finding.code == code
     assert words in finding.message
@@ -195,21 +204,21 @@ def test_each_failure_has_one_sentence_and_a_way_out(
 def test_a_server_that_has_no_time_is_asked_again_by_who_watches(status: int) -> None:
     with serving(lambda question: Said(status, b"<html>busy</html>", "text/html")) as kfp:
         with pytest.raises(Unreachable, match=f"HTTP {status}"):
-            KubeflowClient(kfp.url).state(RUN)
+            client(kfp.url).state(RUN)
 
 
 def test_a_server_that_is_gone_is_unreachable_and_not_an_error() -> None:
     with serving(Kfp()) as kfp:
         url = kfp.url
     with pytest.raises(Unreachable, match="refused"):
-        KubeflowClient(url).state(RUN)
+        client(url).state(RUN)
 
 
 def test_a_token_is_sent_to_no_other_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUFLOW_KUBEFLOW_TOKEN", "mine")
     with serving(Kfp()) as other, serving(lambda question: Said(307, b"", "text/plain", f"{other.url}/")) as kfp:
         with pytest.raises(EnvironmentFailure):
-            KubeflowClient(kfp.url).state(RUN)
+            client(kfp.url).state(RUN)
     assert other.asked == []
 
 
@@ -218,7 +227,7 @@ def test_a_token_is_sent_to_no_other_host(monkeypatch: pytest.MonkeyPatch) -> No
 
 def submit(answering: Kfp, submission: Submission) -> tuple[Started, FakeKfp]:
     with serving(answering) as kfp:
-        return KubeflowClient(kfp.url).submit(submission), kfp
+        return client(kfp.url).submit(submission), kfp
 
 
 def test_a_run_is_what_kfps_own_client_would_send(tmp_path: Path) -> None:
@@ -255,18 +264,18 @@ def test_an_experiment_that_lacks_is_created_only_when_told(tmp_path: Path) -> N
     kfp = Kfp(experiments=())
     with pytest.raises(GpuflowError) as failure:
         submit(kfp, submission_of(tmp_path))
-    assert failure.value.findings[0].code == "GF965"
+    assert failure.value.findings[0].code == "GF944"
     assert (kfp.experiments, kfp.runs) == ([], [])
     started, _ = submit(kfp, submission_of(tmp_path, apply=True))
     assert [each["display_name"] for each in kfp.experiments] == ["nightly"]
-    assert [finding.code for finding in started.findings] == ["GF967"]
+    assert [finding.code for finding in started.findings] == ["GF948"]
 
 
 def test_an_experiment_is_removed_when_its_run_cannot_start(tmp_path: Path) -> None:
     answering = Kfp(experiments=())
     answering.instead["POST", f"{V2}/runs"] = refused(400, "Invalid input error: unknown parameter")
     with serving(answering) as kfp, pytest.raises(GpuflowError) as failure:
-        KubeflowClient(kfp.url).submit(submission_of(tmp_path, apply=True))
+        client(kfp.url).submit(submission_of(tmp_path, apply=True))
     assert "unknown parameter" in failure.value.findings[0].message
     assert kfp.paths("DELETE") == [f"{V2}/experiments/e-nightly"]
 
@@ -275,7 +284,7 @@ def test_without_an_answer_to_the_start_nobody_says_that_it_failed(tmp_path: Pat
     answering = Kfp()
     answering.instead["POST", f"{V2}/runs"] = Said(503, b"")
     with serving(answering) as kfp, pytest.raises(EnvironmentFailure) as failure:
-        KubeflowClient(kfp.url).submit(submission_of(tmp_path, name="tuesday"))
+        client(kfp.url).submit(submission_of(tmp_path, name="tuesday"))
     (finding,) = failure.value.findings
     assert (finding.code, "--name" in str(finding.hint)) == ("GF966", True)
     assert kfp.paths("DELETE") == []
@@ -290,7 +299,7 @@ def test_where_kfp_has_users_everything_is_in_a_namespace(tmp_path: Path) -> Non
 
 def test_where_kfp_has_users_a_namespace_must_be_named() -> None:
     with serving(Kfp(users=True)) as kfp, pytest.raises(GpuflowError) as failure:
-        KubeflowClient(kfp.url).state("tuesday")
+        client(kfp.url).state("tuesday")
     assert failure.value.findings[0].code == "GF904"
 
 
@@ -300,8 +309,8 @@ def test_where_kfp_has_users_a_namespace_must_be_named() -> None:
 @pytest.mark.parametrize("run", [RUN, "tuesday"])
 def test_a_run_that_is_not_there_is_said(run: str) -> None:
     with serving(Kfp()) as kfp, pytest.raises(GpuflowError) as failure:
-        KubeflowClient(kfp.url).state(run)
-    assert failure.value.findings[0].code == "GF926"
+        client(kfp.url).state(run)
+    assert failure.value.findings[0].code == "GF941"
 
 
 @pytest.mark.parametrize(("state", "words"), [("SUCCEEDED", "succeeded"), ("RUNNING", "running")])
@@ -309,7 +318,7 @@ def test_only_what_failed_or_was_stopped_is_retried(state: str, words: str) -> N
     answering = Kfp()
     answering.runs.append({"run_id": RUN, "display_name": "tuesday", "state": state})
     with serving(answering) as kfp, pytest.raises(GpuflowError) as failure:
-        KubeflowClient(kfp.url).retry("tuesday")
-    assert failure.value.findings[0].code == "GF968"
+        client(kfp.url).retry("tuesday")
+    assert failure.value.findings[0].code == "GF943"
     assert words in failure.value.findings[0].message
     assert kfp.paths("POST") == []
