@@ -96,7 +96,7 @@ class Steps:
         """The copies that a loop makes, in each copy of the loops around it; these count on."""
         found: list[tuple[Path, int]] = []
         for path, number in loops:
-            count = _values(self._last((*path, "iteration-driver"))).get("iteration-count", "")
+            count = self._values((*path, "iteration-driver")).get("iteration-count", "")
             many = int(count) if count.isdecimal() else 0
             found += [((*path, f"#{turn}"), number * many + turn) for turn in range(many)]
         return found
@@ -106,13 +106,18 @@ class Steps:
         nodes = self._nodes.get(path, [])
         return next((each for each in reversed(nodes) if each.get("type") == "Retry"), nodes[-1] if nodes else None)
 
+    def _values(self, path: Path) -> dict[str, str]:
+        """What a driver decided."""
+        given = [(node.get("outputs") or {}).get("parameters") or () for node in self._nodes.get(path, ())]
+        return {each["name"]: str(each.get("value", "")) for values in given for each in values}
+
     def _look(self, dag: Data, around: Path, name: str) -> StepState:
         """The state of a task at one place; its name is still to come."""
         path = (*around, name)
         node, driver = self._last(path), self._last((*around, f"{name}-driver"))
         pods = [each for each in self._nodes.get((*path, "executor"), []) if each.get("type") == "Pod"]
         state, because = self._judge(dag, path, node, driver, pods)
-        shown = [*pods, node] if node and state not in (SKIPPED, NOT_RUN) else pods
+        shown = [*pods, node] if node and node.get("phase") not in ("Skipped", "Omitted") else pods
         self._known[path] = StepState(
             "",
             state,
@@ -163,7 +168,7 @@ class Steps:
 
     def _take(self, path: Path, name: str) -> None:
         """What a step took of others: its inputs are called `<step>-<output>`, and no output has a hyphen."""
-        patch = _values(self._last((*path[:-1], f"{path[-1]}-driver"))).get("pod-spec-patch", "")
+        patch = self._values((*path[:-1], f"{path[-1]}-driver")).get("pod-spec-patch", "")
         try:
             words = json.loads(patch)["containers"][0]["command"]
             inputs = json.loads(words[words.index("--executor_input") + 1])["inputs"]["parameterValues"]
@@ -192,11 +197,6 @@ def _path(name: str) -> Path:
         elif base != "root" or index > 0:
             parts.append(base)
     return tuple(parts)
-
-
-def _values(node: Data | None) -> dict[str, str]:
-    found = ((node or {}).get("outputs") or {}).get("parameters") or ()
-    return {each["name"]: str(each.get("value", "")) for each in found}
 
 
 def _needs(task: Data) -> list[str]:

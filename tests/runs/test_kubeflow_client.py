@@ -202,9 +202,9 @@ def test_each_failure_has_one_sentence_and_a_way_out(
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_a_server_that_has_no_time_is_asked_again_by_who_watches(status: int) -> None:
-    with serving(lambda question: Said(status, b"<html>busy</html>", "text/html")) as kfp:
-        with pytest.raises(Unreachable, match=f"HTTP {status}"):
-            client(kfp.url).state(RUN)
+    busy = Said(status, b"<html>busy</html>", "text/html")
+    with serving(lambda question: busy) as kfp, pytest.raises(Unreachable, match=f"HTTP {status}"):
+        client(kfp.url).state(RUN)
 
 
 def test_a_server_that_is_gone_is_unreachable_and_not_an_error() -> None:
@@ -216,8 +216,9 @@ def test_a_server_that_is_gone_is_unreachable_and_not_an_error() -> None:
 
 def test_a_token_is_sent_to_no_other_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUFLOW_KUBEFLOW_TOKEN", "mine")
-    with serving(Kfp()) as other, serving(lambda question: Said(307, b"", "text/plain", f"{other.url}/")) as kfp:
-        with pytest.raises(EnvironmentFailure):
+    with serving(Kfp()) as other:
+        away = Said(307, b"", "text/plain", f"{other.url}/")
+        with serving(lambda question: away) as kfp, pytest.raises(EnvironmentFailure):
             client(kfp.url).state(RUN)
     assert other.asked == []
 
@@ -303,7 +304,104 @@ def test_where_kfp_has_users_a_namespace_must_be_named() -> None:
     assert failure.value.findings[0].code == "GF904"
 
 
+# -- look
+
+
+def with_run(state: str, nodes: dict[str, str] | None = None, **more: Any) -> Kfp:
+    """A KFP with one run, whose workflow has nodes with these phases; without nodes it has not begun."""
+    found = Kfp()
+    spec = {
+        "pipelineInfo": {"name": "nightly"},
+        "components": {"comp-train": {"executorLabel": "exec-train"}},
+        "root": {"dag": {"tasks": {"train": {"componentRef": {"name": "comp-train"}}}}},
+    }
+    run = {"run_id": RUN, "display_name": "tuesday", "state": state, "pipeline_spec": {"pipeline_spec": spec}}
+    found.runs.append({**run, **more})
+    manifest = ""
+    if nodes is not None:
+        made = [
+            {"id": f"x-{number}", "name": name, "type": "Pod" if name.endswith("executor") else "DAG", "phase": phase}
+            for number, (name, phase) in enumerate(nodes.items())
+        ]
+        status = {"nodes": {node["id"]: node for node in made}}
+        manifest = json.dumps({"metadata": {"name": "nightly-x", "namespace": "team-a"}, "status": status})
+    runtime = {"pipeline_runtime": {"workflow_manifest": manifest}} if nodes is not None else {"run": {}}
+    found.instead["GET", f"/apis/v1beta1/runs/{RUN}"] = said(runtime)
+    return found
+
+
+TRAINED = {"nightly-x.root.train": "Succeeded", "nightly-x.root.train.executor": "Succeeded"}
+
+
+@pytest.mark.parametrize("name", [RUN, "tuesday"])
+def test_a_run_is_found_by_its_id_and_by_its_name(name: str) -> None:
+    with serving(with_run("SUCCEEDED", TRAINED)) as kfp:
+        state = client(kfp.url).state(name)
+    assert (state.run, state.pipeline, state.state, state.exit_code) == (RUN, "nightly", "succeeded", 0)
+    assert state.url == f"{kfp.url}/#/runs/details/{RUN}"
+    assert [(each.name, each.state, each.attempts) for each in state.steps] == [("train", "succeeded", 1)]
+
+
+@pytest.mark.parametrize(
+    ("said_by_kfp", "state", "code"),
+    [
+        ("RUNTIME_STATE_UNSPECIFIED", "waiting", 0),
+        ("PENDING", "waiting", 0),
+        ("RUNNING", "running", 0),
+        ("PAUSED", "running", 0),
+        ("CANCELING", "running", 0),
+        ("SUCCEEDED", "succeeded", 0),
+        ("FAILED", "failed", 1),
+        ("CANCELED", "interrupted", 75),
+    ],
+)
+def test_each_state_of_kfp_has_a_word_and_an_exit_code(said_by_kfp: str, state: str, code: int) -> None:
+    with serving(with_run(said_by_kfp)) as kfp:
+        found = client(kfp.url).state(RUN)
+    assert (found.state, found.exit_code) == (state, code)
+
+
+def test_a_run_of_an_uploaded_pipeline_is_read_from_its_version() -> None:
+    answering = with_run("SUCCEEDED", TRAINED)
+    spec = answering.runs[0].pop("pipeline_spec")
+    answering.runs[0]["pipeline_version_reference"] = {"pipeline_id": "p", "pipeline_version_id": "v"}
+    answering.instead["GET", f"{V2}/pipelines/p/versions/v"] = said({"pipeline_spec": spec})
+    with serving(answering) as kfp:
+        assert [each.name for each in client(kfp.url).state(RUN).steps] == ["train"]
+
+
+def test_where_the_workflow_is_not_told_no_step_is_made_up() -> None:
+    answering = with_run("SUCCEEDED", TRAINED)
+    answering.instead["GET", f"/apis/v1beta1/runs/{RUN}"] = refused(404, "Not Found")
+    with serving(answering) as kfp:
+        state = client(kfp.url).state(RUN)
+    assert (state.state, state.steps) == ("succeeded", ())
+    assert "steps are not known" in state.because
+
+
+def test_a_run_without_a_pipeline_of_kfp_2_is_refused() -> None:
+    answering = with_run("SUCCEEDED", TRAINED)
+    del answering.runs[0]["pipeline_spec"]
+    with serving(answering) as kfp, pytest.raises(GpuflowError) as failure:
+        client(kfp.url).state(RUN)
+    assert failure.value.findings[0].code == "GF945"
+
+
 # -- end and begin again
+
+
+@pytest.mark.parametrize(("state", "asked"), [("RUNNING", [f"{V2}/runs/{RUN}:terminate"]), ("FAILED", [])])
+def test_a_run_is_terminated_unless_it_is_over(state: str, asked: list[str]) -> None:
+    with serving(with_run(state, TRAINED)) as kfp:
+        client(kfp.url).stop("tuesday")
+    assert kfp.paths("POST") == asked
+
+
+@pytest.mark.parametrize("state", ["FAILED", "CANCELED"])
+def test_a_run_that_failed_or_was_stopped_is_retried(state: str) -> None:
+    with serving(with_run(state, TRAINED)) as kfp:
+        assert client(kfp.url).retry("tuesday").run == RUN
+    assert kfp.paths("POST") == [f"{V2}/runs/{RUN}:retry"]
 
 
 @pytest.mark.parametrize("run", [RUN, "tuesday"])
