@@ -167,6 +167,7 @@ class Reader:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         try:
             if response.status == 200:
+                yield ""  # there is a log, be it empty
                 for piece in response.stream(1 << 16, decode_content=True):
                     yield decoder.decode(piece)
             elif response.status not in (400, 404):  # 400: the container has not begun

@@ -23,7 +23,7 @@ from gpuflow.local.record import FAILED, INTERRUPTED, RUNNING, SUCCEEDED, WAITIN
 from gpuflow.plan import Plan
 from gpuflow.pod.build import LABEL
 from gpuflow.runs.argo_nodes import Steps
-from gpuflow.runs.argo_retry import retried
+from gpuflow.runs.argo_retry import workflow_again
 from gpuflow.runs.model import (
     STEP_ENDS,
     Connection,
@@ -101,12 +101,12 @@ class ArgoRuns:
         except (GpuflowError, Unreachable) as trouble:
             with suppress(GpuflowError, Unreachable):
                 if isinstance(trouble, Unreachable) and self._find(name) is not None:
-                    return Started(name, self._page(name), findings=_applied(created))
+                    return Started(name, self._page(name), findings=_creation_notes(created))
             for each in created:
                 with suppress(GpuflowError, Unreachable):
                     self._ask("DELETE", f"{self._core}/configmaps/{each}")
             raise
-        return Started(name, self._page(name), findings=_applied(created))
+        return Started(name, self._page(name), findings=_creation_notes(created))
 
     def state(self, run: str, plan: Plan | None = None) -> RunState:
         return self._shown(self._workflow(run), plan)
@@ -123,7 +123,7 @@ class ArgoRuns:
             workflow = self._workflow(run)
             if not self._shown(workflow).is_over:
                 raise fail("GF943", f"run {run} has not ended", where=self._where(run), hint=f"gpuflow stop {run}")
-            if (found := retried(workflow)) is None:
+            if (found := workflow_again(workflow)) is None:
                 text = f"nothing of run {run} has failed" + _hidden_nodes(workflow)
                 raise fail("GF943", text, where=self._where(run), hint="gpuflow submit starts another run")
             new, pods = found
@@ -200,7 +200,7 @@ class ArgoRuns:
         try:
             yield from self._reader.text(f"{self._core}/pods/{pod}/log", query)
         except EnvironmentFailure as trouble:
-            raise _told(trouble) from None
+            raise _as_unreachable(trouble) from None
 
     def _page(self, run: str) -> str:
         return f"{self._url.rstrip('/')}/workflows/{self.namespace}/{run}" if self._url else ""
@@ -215,7 +215,7 @@ class ArgoRuns:
         try:
             answer = self._reader.get(path, {}) if method == "GET" else self._reader.send(method, path, body)
         except EnvironmentFailure as trouble:
-            raise _told(trouble) from None
+            raise _as_unreachable(trouble) from None
         said = answer.sentence or answer.reason
         if answer.status == 401:
             text = "the cluster does not accept the credentials of the kubeconfig: 401 Unauthorized"
@@ -279,7 +279,7 @@ class ArgoRuns:
             time.sleep(EVERY)
 
 
-def _applied(names: list[str]) -> tuple[Finding, ...]:
+def _creation_notes(names: list[str]) -> tuple[Finding, ...]:
     return tuple(Finding("GF948", f"created ConfigMap {name}", Where("argo"), None, "note") for name in names)
 
 
@@ -294,7 +294,7 @@ def _is_part_of(name: str, step: str) -> bool:
     return name == step or name.startswith((f"{step}@", f"{step}."))
 
 
-def _told(trouble: EnvironmentFailure) -> Exception:
+def _as_unreachable(trouble: EnvironmentFailure) -> Exception:
     """No answer is a moment's trouble; a kubeconfig that cannot be used stays one."""
     first = trouble.findings[0]
     return Unreachable(first.message) if first.code == "GF412" else trouble

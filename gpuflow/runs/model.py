@@ -16,7 +16,7 @@ from gpuflow.runtime.base.outcomes import EXIT_INTERRUPTED
 from gpuflow.targets.target import Compiled
 
 ENDS = {SUCCEEDED: 0, FAILED: 1, INTERRUPTED: EXIT_INTERRUPTED}
-"""The states in which a run is over, with the exit code of a command that watched it. Interrupted: somebody stopped it."""
+"""The states in which a run is over, with the exit code of who watched it. Interrupted: somebody stopped it."""
 STEP_ENDS = (SUCCEEDED, FAILED, INTERRUPTED, SKIPPED, NOT_RUN)
 
 
@@ -69,7 +69,7 @@ class RunState:
     """Its page in the engine's UI; empty where nobody told where the UI is."""
     state: str
     steps: tuple[StepState, ...]
-    """In the order of the pipeline; copies behind their step, steps inside a sub-pipeline behind the one they are in."""
+    """In the order of the pipeline; copies behind their step, those of a sub-pipeline behind the one they are in."""
     because: str = ""
     findings: tuple[Finding, ...] = ()
     """What was said when it was started."""
