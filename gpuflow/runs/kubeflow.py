@@ -67,24 +67,26 @@ class Api:
         self.url = self.url if "://" in self.url or not self.url else f"https://{self.url}"  # as kfp reads it
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-            text = (
-                "the address of Kubeflow Pipelines holds a user, or is none" if self.url else "nobody says where KFP is"
-            )
+            text = "the address of KFP holds a user, or is none" if self.url else "nobody says where KFP is"
             raise fail("GF960", text, where=WHERE, hint=ADDRESS)
-        api_alone = not url or parts.port == 8888
-        self.pages = os.environ.get("KF_PIPELINES_UI_ENDPOINT", "" if api_alone else self.url).rstrip("/")
+        has_pages = url and parts.port != 8888
+        self.pages = os.environ.get("KF_PIPELINES_UI_ENDPOINT", self.url if has_pages else "").rstrip("/")
         self.context: dict[str, Any] = {}
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, TypeError):
             self.context.update(json.loads(Path(CONTEXT).expanduser().read_text(encoding="utf-8")))
         self.namespace: str | None = self.context.get("namespace") or (_text(NAMESPACE_FILE) if is_inside else None)
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def _headers(self) -> dict[str, str]:
         """Who asks. A mounted token is read each time, because the kubelet renews it."""
-        file, kept = os.environ.get("KF_PIPELINES_SA_TOKEN_PATH") or TOKEN_FILE, "client_authentication_"
-        token = os.environ.get("GPUFLOW_KUBEFLOW_TOKEN") or _text(file)
+        named, kept = os.environ.get("KF_PIPELINES_SA_TOKEN_PATH"), "client_authentication_"
+        token = os.environ.get("GPUFLOW_KUBEFLOW_TOKEN") or _text(named or TOKEN_FILE)
+        if named and not token:
+            raise _failure("GF962", f"the file {named} has no token that can be read", LOGIN)
+        if token and not (token.isascii() and token.isprintable()):
+            raise _failure("GF962", "the token has characters that no request can carry", LOGIN)
         found = {"Accept": "application/json", "Content-Type": "application/json"}
-        found |= {"Authorization": f"Bearer {token.strip()}"} if token else {}
+        found |= {"Authorization": f"Bearer {token}"} if token else {}
         found |= {"Cookie": cookie} if (cookie := self.context.get(f"{kept}cookie")) else {}
         if name := self.context.get(f"{kept}header_name"):
             found[name] = str(self.context.get(f"{kept}header_value"))
@@ -117,17 +119,17 @@ class Api:
             body = json.loads(content) if content.strip() else {}
         except ValueError:
             body = None
+        said = body if isinstance(body, dict) else {}
+        words = " ".join(str(said.get("message") or said.get("error") or "").split())[:400]
+        if status == 401:
+            text = f"Kubeflow Pipelines at {self.url} does not accept the token, or it has expired"
+            raise _failure("GF962", f"{text}: {words}" if words else text, LOGIN)
         is_page = "html" in headers.get("Content-Type", "")
         if 300 <= status < 400 or is_page or (status < 300 and not isinstance(body, dict)):
             to = headers.get("Location", "").partition("?")[0]
             what = f"sends to {to}" if to else "answers with a page that is no JSON"
             text = f"{self.url} asks for a login, or is not the API of Kubeflow Pipelines: it {what}"
             raise _failure("GF961", text, f"{LOGIN}; {ADDRESS}")
-        said = body if isinstance(body, dict) else {}
-        words = " ".join(str(said.get("message") or said.get("error") or "").split())[:400]
-        if status == 401:
-            text = f"Kubeflow Pipelines at {self.url} does not accept the token, or it has expired"
-            raise _failure("GF962", f"{text}: {words}" if words else text, LOGIN)
         if status == 403:
             hint = "somebody must give this user rights there, or --namespace names another one"
             raise _failure("GF963", f"Kubeflow Pipelines does not allow it: {words or 'HTTP 403'}", hint)
@@ -170,8 +172,8 @@ class KubeflowClient:
         """One run of the compiled file, in the experiment that is called as the pipeline."""
         pipeline, name = submission.plan.pipeline, submission.name
         scope, made = self.api.scope(submission.namespace or self.namespace), None
-        experiment = self._named(EXPERIMENTS, pipeline.name, scope)
-        if name and experiment and (found := self._named(RUNS, name, {"experiment_id": experiment["experiment_id"]})):
+        experiment = self._newest(EXPERIMENTS, pipeline.name, scope)
+        if name and experiment and (found := self._newest(RUNS, name, {"experiment_id": experiment["experiment_id"]})):
             return Started(found["run_id"], self._page(found["run_id"]), is_new=False)
         if experiment is None:
             if not submission.apply:
@@ -240,12 +242,12 @@ class KubeflowClient:
     def _run(self, run: str) -> Data:
         """By its id, or the newest of its name."""
         known = self.api.ask("GET", f"{RUNS}/{run}") if _ID.fullmatch(run) else None
-        if found := known or self._named(RUNS, run, self.api.scope(self.namespace)):
+        if found := known or self._newest(RUNS, run, self.api.scope(self.namespace)):
             return found
         hint = "a run is named by the id that submit prints, or by its --name"
         raise fail("GF941", f'Kubeflow Pipelines at {self.api.url} has no run "{run}"', where=WHERE, hint=hint)
 
-    def _named(self, path: str, name: str, scope: Mapping[str, str]) -> Data | None:
+    def _newest(self, path: str, name: str, scope: Mapping[str, str]) -> Data | None:
         """The newest of this name that nobody has archived: KFP lets several have one."""
         words = {"predicates": [{"operation": "EQUALS", "key": "display_name", "string_value": name}]}
         query = {"filter": json.dumps(words), "sort_by": "created_at desc", "page_size": 20, **scope}

@@ -7,16 +7,18 @@ small server here answers with them, and fails as a KFP or a login before it may
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuflow.cluster.api_server import Answer
 from gpuflow.core.errors import EnvironmentFailure, GpuflowError
 from gpuflow.plan import plan_of
-from gpuflow.runs import Connection, client_of
+from gpuflow.runs import Connection, client_of, kubeflow
 from gpuflow.runs.kubeflow import Api, KubeflowClient
-from gpuflow.runs.model import RunClient, Started, Submission, Unreachable
+from gpuflow.runs.model import LogQuery, RunClient, Started, Submission, Unreachable
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.targets.kubeflow import target
@@ -118,8 +120,8 @@ def test_an_address_with_a_password_is_refused_and_not_repeated() -> None:
 
 
 def test_the_environment_names_the_address_as_for_kfp_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    def address(**given: str) -> str:
-        found = client_of("kubeflow", Connection(**given))
+    def address(url: str | None = None, site_url: str | None = None) -> str:
+        found = client_of("kubeflow", Connection(url=url, site_url=site_url))
         assert isinstance(found, KubeflowClient)
         return found.api.url
 
@@ -169,6 +171,26 @@ def test_what_kfp_keeps_for_its_client_is_used(tmp_path: Path) -> None:
     assert {each.headers["Cookie"] for each in kfp.asked} == {"authservice_session=x"}
 
 
+@pytest.mark.parametrize("text", ["two\nlines", "caf\u00e9", ""])
+def test_a_token_that_cannot_be_sent_is_refused_and_not_repeated(
+    text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(text)
+    monkeypatch.setenv("KF_PIPELINES_SA_TOKEN_PATH", str(tmp_path / "token"))
+    with pytest.raises(EnvironmentFailure) as failure:
+        Api("http://127.0.0.1:9").scope(None)
+    assert failure.value.findings[0].code == "GF962"
+    assert not text or text not in str(failure.value)
+
+
+@pytest.mark.parametrize("text", ["[1]", "no JSON", "null"])
+def test_settings_of_kfp_that_are_none_are_left_alone(text: str, tmp_path: Path) -> None:
+    folder = tmp_path / ".config" / "kfp"
+    folder.mkdir(parents=True)
+    (folder / "context.json").write_text(text)
+    assert Api("https://kfp.example.com").namespace is None
+
+
 # -- how it may fail
 
 LOGIN_PAGE = Said(200, b"<!doctype html><title>Log in to Dex</title>", "text/html; charset=utf-8")
@@ -181,12 +203,13 @@ LOGIN_PAGE = Said(200, b"<!doctype html><title>Log in to Dex</title>", "text/htm
         (LOGIN_PAGE, "GF961", "asks for a login"),
         (Said(200, b"hello", "text/plain"), "GF961", "no JSON"),
         (refused(401, "token has expired"), "GF962", "token has expired"),
+        (Said(401, b"<html>Unauthorized</html>", "text/html"), "GF962", "does not accept the token"),
         (refused(403, "User 'me' is not authorized"), "GF963", "User 'me' is not authorized"),
         (Said(403, b"RBAC: access denied", "text/plain"), "GF963", "does not allow"),
         (refused(404, "Not Found"), "GF961", "no API v2beta1"),
         (refused(500, "InternalServerError: database"), "GF945", "InternalServerError: database"),
     ],
-    ids=["redirect", "page", "text", "401", "403", "istio", "v1 only", "500"],
+    ids=["redirect", "page", "text", "401", "401 page", "403", "istio", "v1 only", "500"],
 )
 def test_each_failure_has_one_sentence_and_a_way_out(
     answer: Said, code: str, words: str, submission: Submission
@@ -385,6 +408,38 @@ def test_a_run_without_a_pipeline_of_kfp_2_is_refused() -> None:
     with serving(answering) as kfp, pytest.raises(GpuflowError) as failure:
         client(kfp.url).state(RUN)
     assert failure.value.findings[0].code == "GF945"
+
+
+# -- logs
+
+
+class Pods:
+    """What the Kubernetes API has of pods: a log each."""
+
+    def __init__(self, *given: Any) -> None:
+        self.asked: list[str] = []
+
+    def get(self, path: str, query: dict[str, Any]) -> Answer:
+        return Answer(200, {"items": []})
+
+    def text(self, path: str, query: dict[str, Any]) -> Iterator[str]:
+        yield f"{path} {query['container']}\n"
+
+
+def test_logs_are_those_of_the_pods_in_the_namespace_of_the_workflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubeflow, "Reader", Pods)
+    with serving(with_run("SUCCEEDED", TRAINED)) as kfp:
+        parts = list(client(kfp.url).logs("tuesday", LogQuery("train")))
+    ((title, text),) = [(part.title, part.text) for part in parts]
+    assert title == "train, attempt 1"
+    assert text.startswith("/api/v1/namespaces/team-a/pods/nightly-x-")
+
+
+def test_a_step_that_the_run_does_not_have_has_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubeflow, "Reader", Pods)
+    with serving(with_run("SUCCEEDED", TRAINED)) as kfp, pytest.raises(GpuflowError) as failure:
+        list(client(kfp.url).logs(RUN, LogQuery("trian")))
+    assert failure.value.findings[0].code == "GF927"
 
 
 # -- end and begin again

@@ -144,7 +144,8 @@ def whole(**settings: bool) -> Workflow:
         way = f"for-loop-4.iteration-iterations({turn}:{turn})"
         run.add(way).group(f"{way}.iteration-item").group(f"{way}.iteration-item.tune")
         run.step(f"{way}.iteration-item.tune.search", size=turn + 1).step(f"{way}.iteration-item.tune.check")
-    run.step("report", **{"prep-rows": 42, "train-loss": [0.5, 0.25]})
+    taken: dict[str, Any] = {"prep-rows": 42, "train-loss": [0.5, 0.25]}
+    run.step("report", **taken)
     hook = ".exit-handler-5.onExit"
     run.add(hook).group(f"{hook}.exit-6").step(f"{hook}.exit-6.run-outcome").step(f"{hook}.exit-6.tell")
     return run.add(f"{hook}.exit-6.alarm-driver", "Pod").add(f"{hook}.exit-6.alarm", "Skipped", "Skipped")
