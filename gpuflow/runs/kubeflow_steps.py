@@ -71,22 +71,21 @@ class Steps:
         """`around`: the way to the DAG. `turns`: in a loop, the ways to its copies, and their numbers."""
         found: list[StepState] = []
         for name in _in_order(dag):
-            task, own = dag["tasks"][name], self._look(dag, around, name)
-            copies = None if turns is None else [(path, each, self._look(dag, path, name)) for path, each in turns]
-            inner = self._component(task).get("dag")
+            task, path, own = dag["tasks"][name], (*around, name), self._look(dag, around, name)
+            copies = [((*each, name), number, self._look(dag, each, name)) for each, number in turns or ()]
+            inner, shown = self._component(task).get("dag"), f"{prefix}{name}"
             if inner is not None and _GROUP.fullmatch(name):
-                inside = None if turns is None else [((*path, name), number) for path, number in turns]
+                inside = None if turns is None else [(way, number) for way, number, _ in copies]
                 if "parameterIterator" in task:
-                    inside = self._turns([((*around, name), 0)] if inside is None else inside)
-                found += self._walk(inner, (*around, name), inside, prefix)
+                    inside = self._turns([(path, 0)] if inside is None else inside)
+                found += self._walk(inner, path, inside, prefix)
             elif not _HELPER.fullmatch(name):
-                shown = f"{prefix}{name}"
-                found.append(_together(shown, own, [state for _, _, state in copies or ()]))
-                each_one = [((*path, name), f"{shown}@{number}") for path, number, _ in copies or ()]
-                found += [replace(state, name=f"{shown}@{number}") for _, number, state in copies or ()]
-                for path, copy in each_one or [((*around, name), shown)]:
-                    self._take(path, copy)
-                    found += self._walk(inner, path, None, f"{copy}.") if inner is not None else []
+                found.append(_together(shown, own, [state for _, _, state in copies]))
+                places = [(way, f"{shown}@{number}") for way, number, _ in copies] or [(path, shown)]
+                for way, full in places:
+                    self._take(way, full)
+                    found += [replace(self._known[way], name=full)] if copies else []
+                    found += self._walk(inner, way, None, f"{full}.") if inner is not None else []
         return found
 
     def _component(self, task: Data) -> Data:
