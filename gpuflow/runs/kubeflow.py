@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import yaml
 
@@ -174,7 +174,8 @@ class KubeflowClient:
         scope, made = self.api.scope(submission.namespace or self.namespace), None
         experiment = self._newest(EXPERIMENTS, pipeline.name, scope)
         if name and experiment and (found := self._newest(RUNS, name, {"experiment_id": experiment["experiment_id"]})):
-            return Started(found["run_id"], self._page(found["run_id"]), is_new=False)
+            there = Finding("GF946", f"run {name} was there already: nothing was started", WHERE, None, "note")
+            return Started(found["run_id"], self._page(found["run_id"]), is_new=False, findings=(there,))
         if experiment is None:
             if not submission.apply:
                 text = f'Kubeflow Pipelines has no experiment "{pipeline.name}", in which its runs would be'
@@ -193,8 +194,8 @@ class KubeflowClient:
         try:
             run = self._must("POST", RUNS, body)["run_id"]
         except GpuflowError:
-            if made:
-                self.api.ask("DELETE", f"{EXPERIMENTS}/{made['experiment_id']}")
+            with contextlib.suppress(GpuflowError, Unreachable):
+                _ = made and self.api.ask("DELETE", f"{EXPERIMENTS}/{made['experiment_id']}")
             raise
         except Unreachable as silence:
             hint = "submit it again with the same --name" if name else "look for it in the pages, and name it next time"
@@ -248,11 +249,12 @@ class KubeflowClient:
         raise fail("GF941", f'Kubeflow Pipelines at {self.api.url} has no run "{run}"', where=WHERE, hint=hint)
 
     def _newest(self, path: str, name: str, scope: Mapping[str, str]) -> Data | None:
-        """The newest of this name that nobody has archived: KFP lets several have one."""
+        """The newest of this name that nobody has archived. KFP lets several have one, and decodes a filter twice."""
         words = {"predicates": [{"operation": "EQUALS", "key": "display_name", "string_value": name}]}
-        query = {"filter": json.dumps(words), "sort_by": "created_at desc", "page_size": 20, **scope}
+        query = {"filter": quote(json.dumps(words)), "sort_by": "created_at desc", "page_size": 20, **scope}
         found = self._must("GET", path, **query).get(path.rpartition("/")[2], ())
-        return next((each for each in found if each.get("storage_state") != "ARCHIVED"), None)
+        kept = (each for each in found if each.get("storage_state") != "ARCHIVED" and each["display_name"] == name)
+        return next(kept, None)
 
     def _spec(self, run: Data) -> Data:
         """The pipeline of a run: its own copy, or the version that it names."""

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -89,9 +90,10 @@ class Kfp:
         if question.path == f"{V2}/healthz":
             return said({"multi_user": self.users})
         if listed is not None and question.method == "GET":
-            (asked,) = json.loads(question.query["filter"])["predicates"]
+            (asked,) = json.loads(unquote(question.query["filter"]))["predicates"]
             assert (asked["operation"], asked["key"]) == ("EQUALS", "display_name")
-            return said({kind: [each for each in listed if each["display_name"] == asked["string_value"]]})
+            wanted = asked["string_value"].lower()  # as MySQL compares
+            return said({kind: [each for each in listed if each["display_name"].lower() == wanted]})
         if listed is not None and question.method == "POST":
             ids = {"run_id": RUN} if kind == "runs" else {"experiment_id": f"e-{question.body['display_name']}"}
             listed.append({**question.body, **ids})
@@ -274,7 +276,17 @@ def test_the_same_name_twice_is_one_run(tmp_path: Path) -> None:
     first, _ = submit(kfp, submission)
     second, asked = submit(kfp, submission)
     assert (first.run, first.is_new, second.run, second.is_new) == (RUN, True, RUN, False)
+    assert [finding.code for finding in second.findings] == ["GF946"]
     assert asked.paths("POST") == []
+
+
+@pytest.mark.parametrize("name", ["a 100%25+1", "été & co", "Tuesday"])
+def test_any_name_is_found_again_as_it_was_written(name: str, tmp_path: Path) -> None:
+    kfp = Kfp()
+    kfp.runs.append({"display_name": name.swapcase(), "run_id": "other"})
+    first, _ = submit(kfp, submission_of(tmp_path, name=name))
+    second, _ = submit(kfp, submission_of(tmp_path, name=name))
+    assert (first.run, first.is_new, second.run, second.is_new) == (RUN, True, RUN, False)
 
 
 def test_a_name_that_only_an_archived_run_has_is_free(tmp_path: Path) -> None:
