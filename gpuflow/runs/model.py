@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gpuflow.core.errors import Finding
+from gpuflow.core.errors import EnvironmentFailure, Finding, Where
 from gpuflow.local.record import FAILED, INTERRUPTED, NOT_RUN, RUNNING, SKIPPED, SUCCEEDED, WAITING
 from gpuflow.plan import Plan
 from gpuflow.runtime.base.outcomes import EXIT_INTERRUPTED
@@ -176,8 +176,14 @@ class RunClient(Protocol):
         ...
 
 
-class Unreachable(Exception):
-    """No answer now: the engine restarts, or the network is gone. Carries the sentence."""
+class Unreachable(EnvironmentFailure):
+    """No answer now: the engine restarts, or the network is gone. Who asks once fails with the sentence (GF940)."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(Finding("GF940", sentence, Where("engine"), "ask again, or give it longer with --timeout"))
+
+    def __str__(self) -> str:
+        return self.findings[0].message
 
 
 __all__ = [
