@@ -193,13 +193,14 @@ class KubeflowClient:
         }
         try:
             run = self._must("POST", RUNS, body)["run_id"]
-        except GpuflowError:
-            with contextlib.suppress(GpuflowError, Unreachable):
-                _ = made and self.api.ask("DELETE", f"{EXPERIMENTS}/{made['experiment_id']}")
-            raise
         except Unreachable as silence:
             hint = "submit it again with the same --name" if name else "look for it in the pages, and name it next time"
-            raise _failure("GF966", f"nobody knows whether the run was started: {silence}", hint) from None
+            text = f"nobody knows whether the run was started: {silence.findings[0].message}"
+            raise _failure("GF966", text, hint) from None
+        except GpuflowError:
+            with contextlib.suppress(GpuflowError):
+                _ = made and self.api.ask("DELETE", f"{EXPERIMENTS}/{made['experiment_id']}")
+            raise
         created = Finding("GF948", f'created the experiment "{pipeline.name}"', WHERE, None, "note")
         return Started(run, self._page(run), findings=(created,) if made else ())
 
