@@ -38,9 +38,7 @@ CONTEXT = "~/.config/kfp/context.json"
 TOKEN_FILE = "/var/run/secrets/kubeflow/pipelines/token"
 NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 SERVICE = "http://ml-pipeline.kubeflow.svc.cluster.local:8888"
-ADDRESS = (
-    "set GPUFLOW_KUBEFLOW_URL to https://HOST/pipeline, or use kubectl port-forward -n kubeflow svc/ml-pipeline 8888"
-)
+ADDRESS = "set GPUFLOW_KUBEFLOW_URL, such as https://HOST/pipeline; kubectl port-forward svc/ml-pipeline 8888 gives one"
 LOGIN = "set GPUFLOW_KUBEFLOW_TOKEN, or KF_PIPELINES_SA_TOKEN_PATH to a file with a token for pipelines.kubeflow.org"
 STATES = {
     "SUCCEEDED": SUCCEEDED, "SKIPPED": SUCCEEDED, "FAILED": FAILED, "CANCELED": INTERRUPTED,
@@ -148,9 +146,7 @@ class Api:
         if not health.get("multi_user"):
             return {}
         if not (wanted := namespace or self.namespace):
-            raise fail(
-                "GF904", "this KFP has users, so its runs are in namespaces", where=WHERE, hint="use --namespace NS"
-            )
+            raise fail("GF904", "runs of this KFP are in namespaces", where=WHERE, hint="use --namespace NS")
         return {"namespace": wanted}
 
 
@@ -182,13 +178,12 @@ class KubeflowClient:
                 raise fail("GF944", text, where=WHERE, hint="--apply creates it")
             made = experiment = self._must("POST", EXPERIMENTS, {"display_name": pipeline.name, **scope})
         spec, *platform = yaml.load_all(submission.compiled.text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        given = {key: value for key, value in submission.params.items() if value is not None}
         body = {
             "display_name": name or f"{pipeline.name} {datetime.now(UTC):%Y-%m-%d %H-%M-%S}",
             "experiment_id": experiment["experiment_id"],
             "pipeline_spec": {"pipeline_spec": spec, "platform_spec": platform[0]} if platform else spec,
-            "runtime_config": {
-                "parameters": {key: value for key, value in submission.params.items() if value is not None}
-            },
+            "runtime_config": {"parameters": given},
             "service_account": account_of(pipeline, submission.plan.site) or "",
         }
         try:

@@ -117,15 +117,10 @@ class Steps:
         pods = [each for each in self._nodes.get((*path, "executor"), []) if each.get("type") == "Pod"]
         state, because = self._judge(dag, path, node, driver, pods)
         shown = [*pods, node] if node and node.get("phase") not in ("Skipped", "Omitted") else pods
-        self._known[path] = StepState(
-            "",
-            state,
-            len(pods),
-            because=because,
-            started=(shown[0].get("startedAt") or "") if shown else "",
-            ended=(shown[-1].get("finishedAt") or "") if shown and state in STEP_ENDS else "",
-            pods=tuple(pod_name(self._workflow, each) for each in pods),
-        )
+        started = (shown[0].get("startedAt") or "") if shown else ""
+        ended = (shown[-1].get("finishedAt") or "") if shown and state in STEP_ENDS else ""
+        names = tuple(pod_name(self._workflow, each) for each in pods)
+        self._known[path] = StepState("", state, len(pods), {}, because, started, ended, None, names)
         return self._known[path]
 
     def _judge(
