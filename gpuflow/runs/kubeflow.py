@@ -203,7 +203,10 @@ class KubeflowClient:
         found = self._run(run)
         id, said, spec = found["run_id"], found.get("state", ""), self._spec(found)
         state, workflow = STATES.get(said, WAITING), self._workflow(id)
-        is_over, is_stopped = state not in (WAITING, RUNNING), said in ("CANCELED", "CANCELING")
+        # KFP 2.17 says FAILED of a run that somebody has terminated. This is how it terminates one.
+        is_stopped = said in ("CANCELED", "CANCELING") or _deadline(workflow) == 0
+        state = INTERRUPTED if is_stopped and state == FAILED else state
+        is_over = state not in (WAITING, RUNNING)
         because = (found.get("error") or {}).get("message") or ((workflow or {}).get("status") or {}).get("message", "")
         if workflow is None:
             because = "this KFP does not tell the workflow of a run (its API v1beta1), so its steps are not known"
@@ -291,6 +294,10 @@ class _Workflows(ArgoRuns):
 
     def _shown(self, workflow: Data, plan: Plan | None = None) -> RunState:
         return self._client.state(workflow["metadata"]["name"], plan)
+
+
+def _deadline(workflow: Data | None) -> Any:
+    return ((workflow or {}).get("spec") or {}).get("activeDeadlineSeconds")
 
 
 def _text(path: str) -> str | None:

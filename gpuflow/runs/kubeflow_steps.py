@@ -141,9 +141,11 @@ class Steps:
         if phase == "Succeeded":
             is_cached = (self._last((*path, "executor")) or {}).get("phase") == "Skipped"
             return SUCCEEDED, "taken from KFP's cache" if is_cached else ""
+        message = str(last.get("message") or node.get("message") or "")
         if phase in _BROKEN or self._is_over:
-            return self._broken, cause(last)[1] or str(node.get("message") or "")
-        message = str(last.get("message") or "")
+            failed_before = pods and last.get("phase") in _BROKEN and "exceeded its deadline" not in message
+            state = FAILED if failed_before else self._broken
+            return state, (cause(last)[1] or message) if state == FAILED else "the run was stopped"
         if last.get("phase") in _BROKEN:
             return WAITING, f"for another attempt; the last one ended: {message}"
         is_running = "dag" in self._component(task) or (pods and last.get("phase") != "Pending")

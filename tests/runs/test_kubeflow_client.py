@@ -342,7 +342,7 @@ def test_where_kfp_has_users_a_namespace_must_be_named() -> None:
 # -- look
 
 
-def with_run(state: str, nodes: dict[str, str] | None = None, **more: Any) -> Kfp:
+def with_run(state: str, nodes: dict[str, str] | None = None, deadline: int | None = None, **more: Any) -> Kfp:
     """A KFP with one run, whose workflow has nodes with these phases; without nodes it has not begun."""
     found = Kfp()
     spec = {
@@ -359,7 +359,9 @@ def with_run(state: str, nodes: dict[str, str] | None = None, **more: Any) -> Kf
             for number, (name, phase) in enumerate(nodes.items())
         ]
         status = {"nodes": {node["id"]: node for node in made}}
-        manifest = json.dumps({"metadata": {"name": "nightly-x", "namespace": "team-a"}, "status": status})
+        of_argo = {} if deadline is None else {"activeDeadlineSeconds": deadline}
+        metadata = {"name": "nightly-x", "namespace": "team-a"}
+        manifest = json.dumps({"metadata": metadata, "spec": of_argo, "status": status})
     runtime = {"pipeline_runtime": {"workflow_manifest": manifest}} if nodes is not None else {"run": {}}
     found.instead["GET", f"/apis/v1beta1/runs/{RUN}"] = said(runtime)
     return found
@@ -394,6 +396,13 @@ def test_each_state_of_kfp_has_a_word_and_an_exit_code(said_by_kfp: str, state: 
     with serving(with_run(said_by_kfp)) as kfp:
         found = client(kfp.url).state(RUN)
     assert (found.state, found.exit_code) == (state, code)
+
+
+@pytest.mark.parametrize(("deadline", "state"), [(0, "interrupted"), (3600, "failed"), (None, "failed")])
+def test_a_run_that_was_terminated_is_interrupted_though_kfp_says_failed(deadline: int | None, state: str) -> None:
+    with serving(with_run("FAILED", {"nightly-x.root.train": "Failed"}, deadline)) as kfp:
+        found = client(kfp.url).state(RUN)
+    assert (found.state, found.steps[0].state) == (state, state)
 
 
 def test_a_run_of_an_uploaded_pipeline_is_read_from_its_version() -> None:

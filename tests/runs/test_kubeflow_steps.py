@@ -251,11 +251,13 @@ def test_between_two_attempts_a_step_waits(compiled: tuple[Plan, dict[str, Any]]
 def test_what_was_stopped_is_interrupted_and_what_had_ended_is_not(compiled: tuple[Plan, dict[str, Any]]) -> None:
     run = begun().step("prep")
     run.add("condition-1-driver", "Pod", "Failed", message="Step exceeded its deadline")
+    run.step("after", "Failed", message="Error (exit code 3)")
     run.step("report", "Failed", message="Step exceeded its deadline")
     found = states(compiled, run, over="stopped")
-    assert {name: found[name].state for name in ("prep", "deploy", "report", "tell")} == {
+    assert {name: found[name].state for name in ("prep", "deploy", "after", "report", "tell")} == {
         "prep": SUCCEEDED,
         "deploy": INTERRUPTED,
+        "after": FAILED,
         "report": INTERRUPTED,
         "tell": NOT_RUN,
     }
