@@ -19,7 +19,7 @@ from urllib.parse import quote
 import yaml
 
 from gpuflow.cluster.api_server import LOG_IN, REFUSED_LOGIN, Answer, Reader, environment_failure
-from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail
+from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail, join_names
 from gpuflow.local.record import FAILED, INTERRUPTED, RUNNING, SUCCEEDED, WAITING
 from gpuflow.plan import Plan
 from gpuflow.pod.build import LABEL
@@ -165,6 +165,9 @@ class ArgoRuns:
             because = "Argo has not begun it: does its controller run, and does it watch this namespace?"
         pipeline = labels.get(PIPELINE) or labels.get("workflows.argoproj.io/workflow-template") or run
         steps = Steps(workflow).states(plan)
+        if state == FAILED and not because:
+            because = join_names([each.name for each in steps if each.state == FAILED and each.pods])
+            because = because and f"{because} failed"
         return RunState(run, self.engine, pipeline, self._page(run), state, steps, because + _hidden_nodes(workflow))
 
     def _pods(

@@ -9,6 +9,7 @@ and are passed over.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 import zlib
@@ -114,11 +115,13 @@ class Steps:
             is_loop = is_loop or "withItems" in task or "withParam" in task
         if not is_loop:
             return self._one(task, name, key, outer, is_over=is_over)
-        group, copies = self._nodes.get(name), list[StepState]()
-        for index, child in self._copies(name, group):
-            copies += self._one(task, child["name"], f"{key}@{index}", None, is_over=is_over)
+        group = self._nodes.get(name)
+        found = [
+            self._one(task, child["name"], f"{key}@{index}", None, is_over=is_over)
+            for index, child in self._copies(name, group)
+        ]
         head = self._state(key, outer or group, is_over=is_over)
-        return [replace(head, attempts=sum(each.attempts for each in copies)), *copies]
+        return [replace(head, attempts=sum(copy[0].attempts for copy in found)), *itertools.chain(*found)]
 
     def _copies(self, name: str, group: Node | None) -> list[tuple[int, Node]]:
         children = [self._by_id[each] for each in (group or {}).get("children") or () if each in self._by_id]
@@ -192,8 +195,9 @@ def _cause(node: Node) -> tuple[str, str]:
     verdict = judge(seen)
     if verdict is None or node.get("type") in _GROUPS:
         return "", message
-    said = seen.said or ("" if seen.exit_code is not None else message)
-    return verdict.outcome, f"{verdict.because}: {said}" if said and said != verdict.because else verdict.because
+    if seen.said or seen.exit_code is None:
+        return verdict.outcome, f"{verdict.because}: {seen.said or message}"
+    return verdict.outcome, f"{verdict.because} (exit code {seen.exit_code})"
 
 
 def _left_out(step: StepState, needs: list[StepState]) -> StepState:
