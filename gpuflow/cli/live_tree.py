@@ -42,10 +42,10 @@ class LiveTree:
         self._live.console.print(Text(line(sentence)))
 
     def update(self, state: RunState) -> None:
-        self._live.update(drawing(state))
+        self._live.update(picture(state))
 
 
-def drawing(state: RunState) -> RenderableType:
+def picture(state: RunState) -> RenderableType:
     """The run as rich draws it, cut to what a screen shows."""
     head = Text(line(f"{state.run}  {state.state}" + (f": {state.because}" if state.because else "")), style="bold")
     shown = list(state.steps)

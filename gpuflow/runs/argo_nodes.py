@@ -9,6 +9,7 @@ and are passed over.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 import zlib
@@ -99,7 +100,7 @@ class Steps:
         template = self._templates.get(task["template"], {})
         return "http" in template or any(self._sends_alerts(each) for each in self._tasks(task["template"]))
 
-    def _wrapped(self, task: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _inner_task(self, task: Mapping[str, Any]) -> dict[str, Any] | None:
         """The task inside a template that only stands around a step."""
         tasks = self._tasks(task["template"])
         alone = tasks[0] if len(tasks) == 1 and tasks[0]["name"] == task["name"] else None
@@ -109,16 +110,18 @@ class Steps:
     def _step(self, task: Mapping[str, Any], name: str, key: str, *, is_over: bool) -> list[StepState]:
         outer = self._nodes.get(name)
         is_loop = "withItems" in task or "withParam" in task
-        while (inner := self._wrapped(task)) is not None:
+        while (inner := self._inner_task(task)) is not None:
             task, name = inner, f"{name}.{inner['name']}"
             is_loop = is_loop or "withItems" in task or "withParam" in task
         if not is_loop:
             return self._one(task, name, key, outer, is_over=is_over)
-        group, copies = self._nodes.get(name), list[StepState]()
-        for index, child in self._copies(name, group):
-            copies += self._one(task, child["name"], f"{key}@{index}", None, is_over=is_over)
+        group = self._nodes.get(name)
+        found = [
+            self._one(task, child["name"], f"{key}@{index}", None, is_over=is_over)
+            for index, child in self._copies(name, group)
+        ]
         head = self._state(key, outer or group, is_over=is_over)
-        return [replace(head, attempts=sum(each.attempts for each in copies)), *copies]
+        return [replace(head, attempts=sum(copy[0].attempts for copy in found)), *itertools.chain(*found)]
 
     def _copies(self, name: str, group: Node | None) -> list[tuple[int, Node]]:
         children = [self._by_id[each] for each in (group or {}).get("children") or () if each in self._by_id]
@@ -192,8 +195,9 @@ def cause(node: Node) -> tuple[str, str]:
     verdict = judge(seen)
     if verdict is None or node.get("type") in _GROUPS:
         return "", message
-    said = seen.said or ("" if seen.exit_code is not None else message)
-    return verdict.outcome, f"{verdict.because}: {said}" if said and said != verdict.because else verdict.because
+    if seen.said or seen.exit_code is None:
+        return verdict.outcome, f"{verdict.because}: {seen.said or message}"
+    return verdict.outcome, f"{verdict.because} (exit code {seen.exit_code})"
 
 
 def _left_out(step: StepState, needs: list[StepState]) -> StepState:

@@ -87,15 +87,15 @@ def test_a_terminal_shows_spinners_and_bars_that_fit_on_it() -> None:
     pytest.importorskip("rich")
     from rich.console import Console
 
-    from gpuflow.cli.live_tree import LiveTree, drawing
+    from gpuflow.cli.live_tree import LiveTree, picture
 
     out = io.StringIO()
     running = with_train(state="running", attempts=1, progress=Progress(40, 100, "loss=0.3"))
-    Console(file=out, width=60).print(drawing(running))
+    Console(file=out, width=60).print(picture(running))
     assert "succeeded: shards=8" in out.getvalue()
     assert "40 of 100, loss=0.3" in out.getvalue() and max(map(len, out.getvalue().splitlines())) <= 60
     many = replace(RUN, steps=tuple(StepState(f"s{number}", "succeeded", 1) for number in range(500)))
-    Console(file=out, width=60).print(drawing(many))
+    Console(file=out, width=60).print(picture(many))
     assert "more" in out.getvalue() and len(out.getvalue().splitlines()) < 100
     with LiveTree(out) as tree:
         tree.say("argo answers again")
