@@ -267,10 +267,11 @@ class KubeflowClient:
         return spec
 
     def _workflow(self, id: str) -> Data | None:
-        """The workflow behind a run, empty before it has begun; None where KFP does not tell it."""
-        found = self.api.ask("GET", f"/apis/v1beta1/runs/{id}")
-        text = ((found or {}).get("pipeline_runtime") or {}).get("workflow_manifest")
-        return None if found is None else json.loads(text) if text else {}
+        """The workflow behind a run, empty before it has begun; None where KFP does not tell it, or not its nodes."""
+        if (found := self.api.ask("GET", f"/apis/v1beta1/runs/{id}")) is None:
+            return None
+        workflow = json.loads((found.get("pipeline_runtime") or {}).get("workflow_manifest") or "{}")
+        return None if (workflow.get("status") or {}).get("offloadNodeStatusVersion") else workflow
 
     def _must(self, method: str, path: str, body: Any = None, **query: Any) -> Data:
         found = self.api.ask(method, path, body, **query)
@@ -292,8 +293,11 @@ class _Workflows(ArgoRuns):
     def _workflow(self, run: str) -> Data:
         return {"metadata": {"name": run, "uid": run}}
 
-    def _shown(self, workflow: Data, plan: Plan | None = None) -> RunState:
+    def _run_state(self, workflow: Data, plan: Plan | None = None) -> RunState:
         return self._client.state(workflow["metadata"]["name"], plan)
+
+    def _where(self, run: str) -> Where:
+        return WHERE
 
 
 def _deadline(workflow: Data | None) -> Any:
