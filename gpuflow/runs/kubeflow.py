@@ -211,6 +211,7 @@ class KubeflowClient:
         if workflow is None:
             because = "this KFP does not tell the workflow of a run (its API v1beta1), so its steps are not known"
         steps = () if workflow is None else Steps(spec, workflow, is_over=is_over, is_stopped=is_stopped).states(plan)
+        because = "it was terminated" if state == INTERRUPTED else because
         shown = because if state != SUCCEEDED or workflow is None else ""
         return RunState(id, self.engine, spec["pipelineInfo"]["name"], self._page(id), state, steps, shown)
 

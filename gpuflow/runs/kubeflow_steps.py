@@ -158,7 +158,7 @@ class Steps:
         group = self._known.get(around)
         if group and (group.state in (SKIPPED, NOT_RUN) or (group.state == self._broken and not group.started)):
             return group.state, group.because
-        if group and group.state == SUCCEEDED:
+        if group and group.state == SUCCEEDED and around[-1].startswith("for-loop-"):
             return SKIPPED, "its list is empty"
         return (NOT_RUN, "") if self._is_over else (WAITING, message)
 

@@ -1,7 +1,8 @@
 """Runs on Kubeflow: what is asked of KFP, what its answers mean, and a sentence for each way in which it may fail.
 
-The answers about runs were recorded on a real KFP 2.17 (`tests/cluster/test_kubeflow_runs.py` asks one each time). The
-small server here answers with them, and fails as a KFP or a login before it may fail.
+The answers in `recorded/` are those of a real API server of KFP 2.17: its compiler made the workflows, and their nodes
+were played, named as Argo names them, and reported to it. The small server here answers with them, and fails as a KFP or
+a login before it may fail. `tests/cluster/test_kubeflow_runs.py` has whole runs.
 """
 
 from __future__ import annotations
@@ -403,6 +404,43 @@ def test_a_run_that_was_terminated_is_interrupted_though_kfp_says_failed(deadlin
     with serving(with_run("FAILED", {"nightly-x.root.train": "Failed"}, deadline)) as kfp:
         found = client(kfp.url).state(RUN)
     assert (found.state, found.steps[0].state) == (state, state)
+
+
+RECORDED = Path(__file__).parent / "recorded"
+SEEN = {
+    **dict.fromkeys(("prep", "report", "last", "tell", "train@0", "train@1", "tune.search"), ("succeeded", 1)),
+    **dict.fromkeys(("deploy", "after", "alarm"), ("skipped", 0)),
+    "train": ("succeeded", 2),
+    "tune": ("succeeded", 0),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "different"),
+    [
+        ("succeeded", "succeeded", {}),
+        (
+            "stopped",
+            "interrupted",
+            {"report": ("interrupted", 1), **dict.fromkeys(("last", "alarm", "tell"), ("not run", 0))},
+        ),
+    ],
+)
+def test_what_a_real_kfp_says_of_a_run_is_its_tree(
+    name: str, state: str, different: dict[str, tuple[str, int]]
+) -> None:
+    recorded = json.loads((RECORDED / f"kubeflow_{name}.json").read_text(encoding="utf-8"))
+    answering = Kfp()
+    answering.runs.append(recorded["v2beta1"])
+    run = recorded["v2beta1"]["run_id"]
+    answering.instead["GET", f"/apis/v1beta1/runs/{run}"] = said(recorded["v1beta1"])
+    with serving(answering) as kfp:
+        found = client(kfp.url).state(run)
+    assert found.state == state
+    assert {each.name: (each.state, each.attempts) for each in found.steps} == {**SEEN, **different}
+    outputs = {each.name: dict(each.outputs) for each in found.steps if each.outputs}
+    assert outputs == {"prep": {"rows": "42"}, "train": {"loss": "[0.5, 0.25]"}, "tune": {"best": "42"}}
+    assert all(pod.startswith("follow-me-") for each in found.steps for pod in each.pods)
 
 
 def test_a_run_of_an_uploaded_pipeline_is_read_from_its_version() -> None:
