@@ -190,12 +190,12 @@ class Steps:
             return state, message if state == SKIPPED else ""
         if self._is_stopped and (_ENDED.match(message) or _ENDED.match(str(node.get("message") or ""))):
             return INTERRUPTED, "the run was stopped"
-        outcome, because = _cause(last)
+        outcome, because = cause(last)
         stopped = self._is_stopped and (outcome == outcomes.INTERRUPTED or node.get("type") in _GROUPS)
         return INTERRUPTED if stopped else FAILED, because
 
 
-def _cause(node: Node) -> tuple[str, str]:
+def cause(node: Node) -> tuple[str, str]:
     """Outcome and words: what the program or its supervisor said, else what the table of evidence says."""
     message, code = str(node.get("message") or ""), (node.get("outputs") or {}).get("exitCode")
     seen = from_argo(node.get("phase"), message, int(code) if code else None)
