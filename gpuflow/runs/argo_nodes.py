@@ -25,8 +25,10 @@ from gpuflow.runtime.supervise.evidence import from_argo, judge
 
 Node = Mapping[str, Any]
 _STATES = {"Succeeded": SUCCEEDED, "Skipped": SKIPPED, "Omitted": SKIPPED, "Failed": FAILED, "Error": FAILED}
-_SHUTDOWN = re.compile("(workflow shutdown|Stopped) with strategy")
-"""How Argo begins the message of a node that `spec.shutdown` has ended."""
+STOPPED = "gpuflow.dev/stopped"
+"""An annotation of a run that `gpuflow stop` has ended: the deadline that it had before."""
+_ENDED = re.compile("(workflow shutdown|Stopped) with strategy|(Step|retry) exceeded (its|workflow) deadline")
+"""How Argo begins the message of a node that a stop has ended."""
 _NEEDS = re.compile(r"([\w-]+)\.Succeeded")
 _COPY = re.compile(r"\((\d+)[:)]")
 _GROUPS = ("DAG", "TaskGroup")
@@ -38,6 +40,11 @@ def nodes_of(workflow: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if packed := status.get("compressedNodes"):
         return dict(json.loads(zlib.decompress(base64.b64decode(packed), wbits=47)))
     return dict(status.get("nodes") or {})
+
+
+def is_stopped(workflow: Mapping[str, Any]) -> bool:
+    """Whether somebody has ended it."""
+    return bool(workflow["spec"].get("shutdown")) or STOPPED in (workflow["metadata"].get("annotations") or {})
 
 
 def pod_name(workflow: Mapping[str, Any], node: Node) -> str:
@@ -61,7 +68,7 @@ class Steps:
         status = workflow.get("status") or {}
         self._workflow, self._run = workflow, str(workflow["metadata"]["name"])
         self._spec = status.get("storedWorkflowTemplateSpec") or workflow.get("spec") or {}
-        self._is_stopped = bool((workflow.get("spec") or {}).get("shutdown"))
+        self._is_stopped = is_stopped(workflow)
         self._is_over = status.get("phase") in ("Succeeded", "Failed", "Error")
         self._templates = {each["name"]: each for each in self._spec.get("templates") or ()}
         self._by_id = nodes_of(workflow)
@@ -181,7 +188,7 @@ class Steps:
         state = _STATES.get(str(phase), FAILED)
         if state != FAILED:
             return state, message if state == SKIPPED else ""
-        if _SHUTDOWN.match(message) or _SHUTDOWN.match(str(node.get("message") or "")):
+        if self._is_stopped and (_ENDED.match(message) or _ENDED.match(str(node.get("message") or ""))):
             return INTERRUPTED, "the run was stopped"
         outcome, because = cause(last)
         stopped = self._is_stopped and (outcome == outcomes.INTERRUPTED or node.get("type") in _GROUPS)

@@ -13,8 +13,9 @@ import pytest
 
 import gpuflow as library
 from gpuflow.cli import engine_runs
+from gpuflow.cluster import api_server
 from gpuflow.cluster.api_server import Answer as Said
-from gpuflow.core.errors import Finding, GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.runs import argo, start, watch
 from gpuflow.runtime.bundle import config_map_name
 from gpuflow.targets.target import Artifact, Compiled
@@ -99,14 +100,19 @@ def test_a_parameter_must_have_a_value(gpuflow: Gpuflow, server: Played, tmp_pat
 def test_what_the_cluster_never_admits_is_not_started(
     gpuflow: Gpuflow, server: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refusal = start.NeverAdmitted(Finding("GF942", "not started: namespace team-a will never admit it as it is"))
-
-    def never(*_: object) -> list[Finding]:
-        raise refusal
-
-    monkeypatch.setattr(start, "verdict", never)
+    monkeypatch.setattr(api_server, "Reader", lambda *_: server)
+    server.lists_are_empty = True  # there are no nodes
     answer = gpuflow("submit", NIGHTLY, *ON)
-    assert answer.code == 1 and "GF942" in answer.err and server.asked == []
+    assert answer.code == 1 and "GF942 not started: namespace team-a will never admit it" in answer.err
+    assert "GF506" in answer.err and server.objects == {}
+
+
+def test_a_cluster_that_cannot_be_read_is_said(
+    gpuflow: Gpuflow, server: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_server, "Reader", lambda *_: server)
+    answer = gpuflow("submit", NIGHTLY, *ON, "--name", "one")
+    assert answer.code == 0 and "GF947 not checked against the cluster: resourcequotas cannot be listed" in answer.err
 
 
 def test_the_supervisor_is_created_when_somebody_says_so(
@@ -198,11 +204,22 @@ def test_who_leaves_is_told_how_to_come_back(gpuflow: Gpuflow, server: Played, m
 def test_a_stop_is_one_that_runs_exit_steps(gpuflow: Gpuflow, server: Played) -> None:
     gpuflow(*SUBMIT, "--name", "one")
     assert gpuflow("stop", "one", *ON).code == 0
-    assert server.objects[f"{WORKFLOWS}/one"]["spec"]["shutdown"] == "Stop"
-    ends(server, "one", "Failed", {"fetch": ("Pod", "Failed", "workflow shutdown with strategy:  Stop")})
+    workflow = server.objects[f"{WORKFLOWS}/one"]
+    assert workflow["spec"]["activeDeadlineSeconds"] == 0
+    ends(server, "one", "Failed", {"fetch": ("Pod", "Failed", "Step exceeded its deadline")})
     answer = gpuflow("status", "one", *ON, "--format", "json")
     assert answer.code == 75 and answer.data["state"] == "interrupted"
     assert answer.data["steps"][0]["state"] == "interrupted" and answer.data["steps"][0]["because"]
+    assert gpuflow("stop", "one", *ON).code == 0 and [how for how, _ in server.asked].count("PATCH") == 1
+    assert gpuflow("retry", "one", *ON).code == 0
+    assert server.objects[f"{WORKFLOWS}/one"]["spec"]["activeDeadlineSeconds"] is None
+
+
+def test_a_run_of_a_template_in_the_cluster_is_stopped_as_argo_does_it(gpuflow: Gpuflow, server: Played) -> None:
+    gpuflow(*SUBMIT, "--name", "one")
+    server.objects[f"{WORKFLOWS}/one"]["spec"]["workflowTemplateRef"] = {"name": "nightly"}
+    assert gpuflow("stop", "one", *ON).code == 0
+    assert server.objects[f"{WORKFLOWS}/one"]["spec"]["shutdown"] == "Stop"
 
 
 def test_a_retry_begins_what_failed_anew_and_deletes_its_pods_first(gpuflow: Gpuflow, server: Played) -> None:
