@@ -1,8 +1,8 @@
 """Runs on Kubeflow: what is asked of KFP, what its answers mean, and a sentence for each way in which it may fail.
 
 The answers in `recorded/` are those of a real API server of KFP 2.17: its compiler made the workflows, and their nodes
-were played, named as Argo names them, and reported to it. The small server here answers with them, and fails as a KFP or
-a login before it may fail. `tests/cluster/test_kubeflow_runs.py` has whole runs.
+were played, named as Argo names them, and reported to it. The small server here answers with them, and fails as a KFP
+or a login before it may fail. `tests/cluster/test_kubeflow_runs.py` has whole runs.
 """
 
 from __future__ import annotations
