@@ -160,6 +160,11 @@ def step(run: dict[str, Any], name: str) -> dict[str, Any]:
     return next(each for each in run["steps"] if each["name"] == name)
 
 
+def runs_named(kfp: Kfp, name: str) -> list[str]:
+    found = kfp.ask("call", method="list_runs", page_size=100).get("runs") or ()
+    return [each["run_id"] for each in found if each["display_name"] == name]
+
+
 @pytest.fixture(scope="module")
 def kfp(kubeflow: Cluster) -> Iterator[Kfp]:
     addon.settings(kubeflow, addon.ALWAYS)
@@ -182,7 +187,7 @@ def test_a_run_is_started_once_and_followed_to_its_end_while_kfp_restarts(kfp: K
     watching = gpuflow.start(
         *("submit", "whole.yaml", "--name", "once", "--param", "lr=0.25", "--apply", "--watch", "--format", "json")
     )
-    until("the run to begin", lambda: kfp.kube.list("workflows"), timeout=300)
+    until("the run to begin", lambda: runs_named(kfp, "once"), timeout=300)
     gpuflow.cluster.restart(addon.APISERVER)
     run = json.loads(gpuflow.end(watching))
     assert states(run) == EXPECTED
@@ -196,10 +201,7 @@ def test_a_run_is_started_once_and_followed_to_its_end_while_kfp_restarts(kfp: K
     assert "trained ada" not in gpuflow("logs", "once", "train@1")
     again = gpuflow.state("submit", "whole.yaml", "--name", "once")
     assert (again["run"], states(again)) == (run["run"], EXPECTED)
-    named = [
-        each for each in kfp.ask("call", method="list_runs", page_size=100)["runs"] if each["display_name"] == "once"
-    ]
-    assert [each["run_id"] for each in named] == [run["run"]]
+    assert runs_named(kfp, "once") == [run["run"]]
 
 
 def test_a_failed_run_is_retried_where_it_failed(kfp: Kfp, gpuflow: CommandLine) -> None:
