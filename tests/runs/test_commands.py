@@ -260,6 +260,21 @@ def test_logs_come_by_attempt_and_by_rank(gpuflow: Gpuflow, server: Played) -> N
     assert gpuflow("logs", "one", "fetch", *ON, "--rank", "0").code == 2
 
 
+def test_a_log_is_followed_until_its_step_has_ended(
+    gpuflow: Gpuflow, server: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpuflow(*SUBMIT, "--name", "one")
+    ends(server, "one", "Running", {"fetch": ("Pod", "Running", "")})
+    pod = argo.Steps(server.objects[f"{WORKFLOWS}/one"]).states()[0].pods[0]
+
+    def later(_: float) -> None:
+        server.logs[pod] = "said later\n"
+        ends(server, "one", "Running", {"fetch": ("Pod", "Succeeded", "")})
+
+    monkeypatch.setattr(argo.time, "sleep", later)
+    assert gpuflow("logs", "one", "fetch", *ON, "--follow").out == "== fetch, attempt 1\nsaid later\n"
+
+
 def test_python_gives_the_same_fields(server: Played, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUFLOW_ARGO_URL", "https://argo.example")
     state = library.submit(NIGHTLY, "argo", namespace="team-a", params={"lr": 0.5}, name="one", check=False)
