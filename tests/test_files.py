@@ -401,6 +401,7 @@ OWN = {
     "readers/python/inside_engine.py": "runs in a process of its own, beside the user's file, without credentials",
     "readers/python/programs.py": "the log and the answer of that process, in a folder made for it",
     "cli/logs.py": "logs in the folder of a run on this machine",
+    "runs/kubeflow.py": "asks over HTTP; the token and the settings of kfp's client, which kfp names",
     "local/approvals.py": "an answer in the folder of the run",
     "local/attempt.py": "what an attempt left in the folder of the run",
     "local/containers.py": "the supervisor, which is put into the folder of runs for containers",

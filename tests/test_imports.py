@@ -43,6 +43,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("importing",),
     ("targets",),
     ("local",),
+    ("runs",),
     ("api", "airflow", "argo", "kubeflow", "run"),
     ("cli",),
     ("__main__",),
@@ -69,15 +70,16 @@ SDKS = {
     "hera": ("targets.argo", "argo"),
     "kfp": ("targets.kubeflow", "kubeflow"),
     "google": ("targets.kubeflow", "kubeflow"),
-    "kubernetes": ("cluster.live", "airflow"),
+    "kubernetes": ("cluster.api_server", "airflow"),
     "kubernetes_asyncio": ("airflow",),
     "fsspec": ("runtime",),
     "lightning": ("runtime",),
     "numpy": ("runtime",),
     "pytorch_lightning": ("runtime",),
+    "rich": ("cli.live_tree",),
     "torch": ("runtime",),
     "transformers": ("runtime",),
-    "urllib3": ("cluster.live", "airflow"),
+    "urllib3": ("cluster.api_server", "airflow"),
 }
 """Who may import which SDK. The Kubernetes client inside `airflow` is the one that its provider brings."""
 DATA = {"", "demo", "demo.moons"}

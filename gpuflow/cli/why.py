@@ -8,8 +8,9 @@ from gpuflow.checker.snapshot.validation import PreparedCluster
 from gpuflow.cli.inputs import add_live, add_namespace, cluster_at, namespace_of, read_site
 from gpuflow.cli.terminal import paint, print_text, show_json
 from gpuflow.cluster import Cluster
+from gpuflow.cluster.api_server import Reader
 from gpuflow.cluster.kinds import Source
-from gpuflow.cluster.live import Reader, read_live
+from gpuflow.cluster.live import read_live
 from gpuflow.core.printable import line
 from gpuflow.why import Answer, why
 from gpuflow.why.answer import find_in, not_found, read_subject, with_live

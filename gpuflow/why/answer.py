@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from gpuflow.cluster.api_server import Reader
 from gpuflow.cluster.kinds import Source
-from gpuflow.cluster.live import Reader
 from gpuflow.cluster.model import Cluster, Manifest
 from gpuflow.core.errors import Where, did_you_mean, fail
 from gpuflow.formats.nodes import maps

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from gpuflow.cluster.live import Answer
+from gpuflow.cluster.api_server import Answer
 
 Object = dict[str, Any]
 RUNS = 2.0

@@ -12,7 +12,7 @@ import pytest
 
 import gpuflow
 from gpuflow.cluster import live
-from gpuflow.cluster.live import Answer as Served
+from gpuflow.cluster.api_server import Answer as Served
 from gpuflow.core.emit import emit_all
 from gpuflow.core.errors import GpuflowError
 from tests.cli.commands import Gpuflow

@@ -16,9 +16,10 @@ import pytest
 from gpuflow.cli import snapshot
 from gpuflow.cli.main import main
 from gpuflow.cluster import live, read_cluster
+from gpuflow.cluster.api_server import Answer, Reader
 from gpuflow.cluster.fields import keep_checked_fields
 from gpuflow.cluster.kinds import KUEUE_SETTINGS, SOURCES, rbac
-from gpuflow.cluster.live import Answer, Reader, read_live
+from gpuflow.cluster.live import read_live
 from gpuflow.cluster.model import Cluster
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import EnvironmentFailure

@@ -37,8 +37,7 @@ def run_calls(
     """
     params = {name: ... if param.required else param.default for name, param in pipeline.params.items()}
     given = {name: value for name, value in params.items() if value is not None} or None
-    wanted = accounts(pipeline)
-    account = (next(iter(wanted)) if len(wanted) == 1 else None) or site.engine("kubeflow").service_account
+    account = account_of(pipeline, site)
     source: dict[str, Any] = {"pipeline_package_path": package}
     lines = [_call("experiment = client.create_experiment", pipeline.name, namespace=namespace)]
     if package is None:
@@ -77,6 +76,12 @@ def _start_time(schedule: Schedule) -> str | None:
     if schedule.begins is None:
         return None
     return format_date((schedule.begins - timedelta(seconds=1)).astimezone(UTC), "%Y-%m-%dT%H:%M:%SZ")
+
+
+def account_of(pipeline: Pipeline, site: Site) -> str | None:
+    """The service account of a run: that of all its steps, else that of the site."""
+    wanted = accounts(pipeline)
+    return (next(iter(wanted)) if len(wanted) == 1 else None) or site.engine(FACTS.name).service_account
 
 
 def accounts(pipeline: Pipeline) -> set[str | None]:
