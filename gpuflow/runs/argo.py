@@ -92,7 +92,7 @@ class ArgoRuns:
         if submission.name and (found := self._find(name)) is not None:
             return self._there_already(name, pipeline, found)
         created = self._supply(submission)
-        notes = [Finding("GF948", f"created ConfigMap {created}", Where("argo"), None, "note")] if created else []
+        notes = [Finding("GF958", f"created ConfigMap {created}", Where("argo"), None, "note")] if created else []
         try:
             answer = self._ask("POST", self._workflows, workflow, missing="Argo Workflows is not installed here")
             if answer.status == 409:
@@ -124,10 +124,10 @@ class ArgoRuns:
         for _ in range(3):  # the controller may change it in between
             workflow = self._workflow(run)
             if not self._run_state(workflow).is_over:
-                raise fail("GF943", f"run {run} has not ended", where=self._where(run), hint=f"gpuflow stop {run}")
+                raise fail("GF953", f"run {run} has not ended", where=self._where(run), hint=f"gpuflow stop {run}")
             if (found := workflow_again(workflow)) is None:
                 text = f"nothing of run {run} has failed" + _hidden_nodes(workflow)
-                raise fail("GF943", text, where=self._where(run), hint="gpuflow submit starts another run")
+                raise fail("GF953", text, where=self._where(run), hint="gpuflow submit starts another run")
             new, pods = found
             self._delete_pods(run, pods)
             if self._ask("PUT", self._path(run), new).status != 409:
@@ -224,9 +224,9 @@ class ArgoRuns:
         if answer.status == 403 or (answer.status == 404 and missing):
             text = missing if answer.status == 404 else f"you may not do it in namespace {self.namespace}"
             hint = "ask who runs the cluster, or name another --namespace or --context"
-            raise environment_failure("GF945", f"{text}: {said}", hint)
+            raise environment_failure("GF955", f"{text}: {said}", hint)
         if answer.status >= 400 and answer.status not in (404, 409):
-            raise fail("GF945", f"Argo's run is refused: {said}", where=Where("argo"))
+            raise fail("GF955", f"Argo's run is refused: {said}", where=Where("argo"))
         return answer
 
     def _find(self, run: str) -> Mapping[str, Any] | None:
@@ -237,7 +237,7 @@ class ArgoRuns:
         if (found := self._find(run)) is None:
             hint = "name its --namespace or --context; a run that was deleted is only in Argo's archive, in its UI"
             text = f"there is no run {run} in namespace {self.namespace}"
-            raise fail("GF941", text, where=self._where(run), hint=hint)
+            raise fail("GF951", text, where=self._where(run), hint=hint)
         return found
 
     def _there_already(self, run: str, pipeline: str, workflow: Mapping[str, Any]) -> Started:
@@ -246,7 +246,7 @@ class ArgoRuns:
             text = f"there is a run {run} already, and it is one of {other or 'something else'}"
             raise fail("GF903", text, where=self._where(run), hint="give another --name")
         text = f"run {run} was there already: nothing was started"
-        return Started(run, self._page(run), False, (Finding("GF946", text, self._where(run), None, "note"),))
+        return Started(run, self._page(run), False, (Finding("GF956", text, self._where(run), None, "note"),))
 
     def _supply(self, submission: Submission) -> str | None:
         """Create the supervisor's ConfigMap where the run needs it and it is missing. The name of what was made."""
@@ -261,7 +261,7 @@ class ArgoRuns:
         if not submission.apply:
             text = f"namespace {self.namespace} lacks the ConfigMap {name}, which holds gpuflow-run"
             hint = "--apply creates it; so does gpuflow site runtime SITE | kubectl apply --server-side -f -"
-            raise fail("GF944", text, where=Where("argo"), hint=hint)
+            raise fail("GF954", text, where=Where("argo"), hint=hint)
         self._ask("POST", f"{self._core}/configmaps", config_map(prefix, self.namespace))
         return name
 
@@ -273,7 +273,7 @@ class ArgoRuns:
         while pods := [each for each in pods if self._ask("GET", f"{self._core}/pods/{each}").status != 404]:
             if time.monotonic() > end:
                 text = f"pods of run {run} still end: {', '.join(pods[:3])}"
-                raise fail("GF943", text, where=self._where(run), hint="retry it later")
+                raise fail("GF953", text, where=self._where(run), hint="retry it later")
             time.sleep(EVERY)
 
 

@@ -134,7 +134,7 @@ class Api:
         if status == 404:
             return None
         if status >= 400:
-            raise fail("GF945", f"Kubeflow Pipelines refuses it (HTTP {status}): {words}", where=WHERE)
+            raise fail("GF955", f"Kubeflow Pipelines refuses it (HTTP {status}): {words}", where=WHERE)
         return said
 
     def scope(self, namespace: str | None) -> dict[str, str]:
@@ -170,12 +170,12 @@ class KubeflowClient:
         scope, made = self.api.scope(submission.namespace or self.namespace), None
         experiment = self._newest(EXPERIMENTS, pipeline.name, scope)
         if name and experiment and (found := self._newest(RUNS, name, {"experiment_id": experiment["experiment_id"]})):
-            there = Finding("GF946", f"run {name} was there already: nothing was started", WHERE, None, "note")
+            there = Finding("GF956", f"run {name} was there already: nothing was started", WHERE, None, "note")
             return Started(found["run_id"], self._page(found["run_id"]), is_new=False, findings=(there,))
         if experiment is None:
             if not submission.apply:
                 text = f'Kubeflow Pipelines has no experiment "{pipeline.name}", in which its runs would be'
-                raise fail("GF944", text, where=WHERE, hint="--apply creates it")
+                raise fail("GF954", text, where=WHERE, hint="--apply creates it")
             made = experiment = self._must("POST", EXPERIMENTS, {"display_name": pipeline.name, **scope})
         spec, *platform = yaml.load_all(submission.compiled.text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         given = {key: value for key, value in submission.params.items() if value is not None}
@@ -196,7 +196,7 @@ class KubeflowClient:
             with contextlib.suppress(GpuflowError):
                 _ = made and self.api.ask("DELETE", f"{EXPERIMENTS}/{made['experiment_id']}")
             raise
-        created = Finding("GF948", f'created the experiment "{pipeline.name}"', WHERE, None, "note")
+        created = Finding("GF958", f'created the experiment "{pipeline.name}"', WHERE, None, "note")
         return Started(run, self._page(run), findings=(created,) if made else ())
 
     def state(self, run: str, plan: Plan | None = None) -> RunState:
@@ -229,7 +229,7 @@ class KubeflowClient:
         id, state = found["run_id"], STATES.get(found.get("state", ""), WAITING)
         if state not in (FAILED, INTERRUPTED):
             text = f"run {id} is {state}, and Kubeflow Pipelines retries what has failed or was stopped"
-            raise fail("GF943", text, where=WHERE, hint="gpuflow submit starts another run")
+            raise fail("GF953", text, where=WHERE, hint="gpuflow submit starts another run")
         self._must("POST", f"{RUNS}/{id}:retry")
         return Started(id, self._page(id))
 
@@ -246,7 +246,7 @@ class KubeflowClient:
         if found := known or self._newest(RUNS, run, self.api.scope(self.namespace)):
             return found
         hint = "a run is named by the id that submit prints, or by its --name"
-        raise fail("GF941", f'Kubeflow Pipelines at {self.api.url} has no run "{run}"', where=WHERE, hint=hint)
+        raise fail("GF951", f'Kubeflow Pipelines at {self.api.url} has no run "{run}"', where=WHERE, hint=hint)
 
     def _newest(self, path: str, name: str, scope: Mapping[str, str]) -> Data | None:
         """The newest of this name that nobody has archived. KFP lets several have one, and decodes a filter twice."""
@@ -264,7 +264,7 @@ class KubeflowClient:
             spec = self._must("GET", path).get("pipeline_spec")
         spec = (spec or {}).get("pipeline_spec") or spec
         if not isinstance(spec, dict) or "root" not in spec:
-            raise fail("GF945", f"run {run['run_id']} is of a pipeline that KFP 2 cannot tell", where=WHERE)
+            raise fail("GF955", f"run {run['run_id']} is of a pipeline that KFP 2 cannot tell", where=WHERE)
         return spec
 
     def _workflow(self, id: str) -> Data | None:
@@ -277,7 +277,7 @@ class KubeflowClient:
     def _must(self, method: str, path: str, body: Any = None, **query: Any) -> Data:
         found = self.api.ask(method, path, body, **query)
         if found is None:
-            raise fail("GF945", f"Kubeflow Pipelines at {self.api.url} has no {path}", where=WHERE, hint=ADDRESS)
+            raise fail("GF955", f"Kubeflow Pipelines at {self.api.url} has no {path}", where=WHERE, hint=ADDRESS)
         return found
 
     def _page(self, run: str) -> str:

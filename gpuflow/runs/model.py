@@ -177,10 +177,10 @@ class RunClient(Protocol):
 
 
 class Unreachable(EnvironmentFailure):
-    """No answer now: the engine restarts, or the network is gone. Who asks once fails with the sentence (GF940)."""
+    """No answer now: the engine restarts, or the network is gone. Who asks once fails with the sentence (GF950)."""
 
     def __init__(self, sentence: str) -> None:
-        super().__init__(Finding("GF940", sentence, Where("engine"), "ask again, or give it longer with --timeout"))
+        super().__init__(Finding("GF950", sentence, Where("engine"), "ask again, or give it longer with --timeout"))
 
     def __str__(self) -> str:
         return self.findings[0].message

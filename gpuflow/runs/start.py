@@ -54,13 +54,13 @@ def start(
     if order.check:
         findings += verdict(client.engine, connection, given, site, where)
     else:
-        findings.append(Finding("GF947", "not checked: somebody said so", where, "leave --no-check out", "note"))
+        findings.append(Finding("GF957", "not checked: somebody said so", where, "leave --no-check out", "note"))
     submission = Submission(plan, compiled, connection.namespace, order.params, order.name, order.apply)
     return plan, client.submit(submission), findings
 
 
 def verdict(engine: str, connection: Connection, pipeline: Pipeline, site: Site, where: Where) -> list[Finding]:
-    """What `gpuflow check` says of it on the live cluster, in a line; GF942 where that is never."""
+    """What `gpuflow check` says of it on the live cluster, in a line; GF952 where that is never."""
     from gpuflow.checker.run import check
     from gpuflow.checker.snapshot.validation import PreparedCluster
     from gpuflow.cluster.api_server import Reader
@@ -81,16 +81,16 @@ def verdict(engine: str, connection: Connection, pipeline: Pipeline, site: Site,
     if report.verdict == "never":
         text = f"not started: namespace {connection.namespace} will never admit it as it is"
         hint = "change the pipeline or the cluster; --no-check starts it all the same"
-        raise NeverAdmitted([*grave, Finding("GF942", text, where, hint)])
+        raise NeverAdmitted([*grave, Finding("GF952", text, where, hint)])
     if report.verdict == "always":
         return []
     # The first line of a message says what is wrong; the rest, how it was counted.
     first = (grave or [each for each in report.findings if each.severity == "warning"])[:1]
     told = "".join(f": {each.message.splitlines()[0]}" for each in first)
     hint = f"gpuflow check --engine {engine} --cluster live says all"
-    return [Finding("GF947", f"the check says {report.verdict}{told}", where, hint, "note")]
+    return [Finding("GF957", f"the check says {report.verdict}{told}", where, hint, "note")]
 
 
 def _not_checked_note(why: str, where: Where) -> Finding:
     hint = "gpuflow check says whether the cluster admits it, from a snapshot too"
-    return Finding("GF947", f"not checked against the cluster: {why}", where, hint, "note")
+    return Finding("GF957", f"not checked against the cluster: {why}", where, hint, "note")

@@ -43,7 +43,7 @@ def follow(
     every: float = EVERY,
     patience: float = PATIENCE,
 ) -> RunState:
-    """Show a run until it ends; GF940 when its engine has been silent for too long."""
+    """Show a run until it ends; GF950 when its engine has been silent for too long."""
     silent_since: float | None = None
     reasons = Reasons(why)
     while True:
@@ -56,7 +56,7 @@ def follow(
             elif time.monotonic() - silent_since >= patience:
                 text = f"{client.engine} has not answered for {format_seconds(patience)}: {trouble}"
                 hint = f"the run goes on without you: gpuflow status {run} --engine {client.engine} --watch"
-                raise EnvironmentFailure(Finding("GF940", text, Where(client.engine), hint)) from None
+                raise EnvironmentFailure(Finding("GF950", text, Where(client.engine), hint)) from None
             time.sleep(every)
             continue
         if silent_since is not None:

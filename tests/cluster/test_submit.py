@@ -133,8 +133,8 @@ def test_a_run_fails_is_mended_and_retried(gpuflow: Shell) -> None:
     after = gpuflow.kube.get("pod", steps_pod(gpuflow, "prepare"))
     assert before and after and before["metadata"]["uid"] == after["metadata"]["uid"], "what has succeeded stays"
     code, _, err = gpuflow("submit", SHAPES, "--name", "shapes")
-    assert code == 0 and "GF946" in err and len(gpuflow.kube.list("workflow")) == 1
-    assert "GF943" in gpuflow("retry", "shapes")[2]
+    assert code == 0 and "GF956" in err and len(gpuflow.kube.list("workflow")) == 1
+    assert "GF953" in gpuflow("retry", "shapes")[2]
 
 
 def steps_pod(gpuflow: Shell, step: str) -> str:
@@ -169,7 +169,7 @@ def test_a_run_that_queues_says_why_and_goes_on(gpuflow: Shell) -> None:
 
 def test_what_can_never_run_is_not_started(gpuflow: Shell) -> None:
     code, _, err = gpuflow("submit", gpuflow.pipeline("true", 9), "--name", "never")
-    assert code == 1 and "GF942" in err
+    assert code == 1 and "GF952" in err
     assert gpuflow.kube.list("workflow") == []
 
 

@@ -61,7 +61,7 @@ def test_one_run_is_started_with_its_parameters_and_its_address_is_shown(gpuflow
     assert answer.code == 0, answer.err
     assert "run one: https://argo.example/workflows/team-a/one" in answer.out
     assert "gpuflow status one --engine argo --namespace team-a --watch" in answer.out
-    assert "GF947 not checked" in answer.err
+    assert "GF957 not checked" in answer.err
     workflow = server.objects[f"{WORKFLOWS}/one"]
     assert workflow["kind"] == "Workflow" and workflow["metadata"]["labels"] == {"gpuflow.dev/pipeline": "nightly"}
     assert workflow["spec"]["arguments"]["parameters"][0] == {"name": "lr", "value": "0.5"}
@@ -71,7 +71,7 @@ def test_one_run_is_started_with_its_parameters_and_its_address_is_shown(gpuflow
 def test_the_same_name_twice_is_one_run(gpuflow: Gpuflow, server: Played) -> None:
     gpuflow(*SUBMIT, "--name", "one")
     again = gpuflow(*SUBMIT, "--name", "one")
-    assert again.code == 0 and "GF946 run one was there already: nothing was started" in again.err
+    assert again.code == 0 and "GF956 run one was there already: nothing was started" in again.err
     assert [how for how, _ in server.asked].count("POST") == 1
     server.objects[f"{WORKFLOWS}/one"]["metadata"]["labels"]["gpuflow.dev/pipeline"] = "other"
     other = gpuflow(*SUBMIT, "--name", "one")
@@ -103,7 +103,7 @@ def test_what_the_cluster_never_admits_is_not_started(
     monkeypatch.setattr(api_server, "Reader", lambda *_: server)
     server.lists_are_empty = True  # there are no nodes
     answer = gpuflow("submit", NIGHTLY, *ON)
-    assert answer.code == 1 and "GF942 not started: namespace team-a will never admit it" in answer.err
+    assert answer.code == 1 and "GF952 not started: namespace team-a will never admit it" in answer.err
     assert "GF506" in answer.err and server.objects == {}
 
 
@@ -112,7 +112,7 @@ def test_a_cluster_that_cannot_be_read_is_said(
 ) -> None:
     monkeypatch.setattr(api_server, "Reader", lambda *_: server)
     answer = gpuflow("submit", NIGHTLY, *ON, "--name", "one")
-    assert answer.code == 0 and "GF947 not checked against the cluster: resourcequotas cannot be listed" in answer.err
+    assert answer.code == 0 and "GF957 not checked against the cluster: resourcequotas cannot be listed" in answer.err
 
 
 def test_the_supervisor_is_created_when_somebody_says_so(
@@ -122,19 +122,19 @@ def test_the_supervisor_is_created_when_somebody_says_so(
     text = COMPILED + f"# {name}\n"
     monkeypatch.setattr(start, "compile_with", lambda *_, **__: Compiled((Artifact("nightly.yaml", text),)))
     refused = gpuflow(*SUBMIT, "--name", "one")
-    assert refused.code == 2 and "GF944" in refused.err and server.objects == {}
+    assert refused.code == 2 and "GF954" in refused.err and server.objects == {}
     server.refused["POST", "workflows"] = Said(422, {}, "422", "spec.templates: bad")
-    assert "GF945" in gpuflow(*SUBMIT, "--name", "one", "--apply").err
+    assert "GF955" in gpuflow(*SUBMIT, "--name", "one", "--apply").err
     assert server.objects == {}, "what was created for a run that was refused is gone again"
     server.refused.clear()
     applied = gpuflow(*SUBMIT, "--name", "one", "--apply")
-    assert applied.code == 0 and f"GF948 created ConfigMap {name}" in applied.err
+    assert applied.code == 0 and f"GF958 created ConfigMap {name}" in applied.err
     assert set(server.objects) == {f"{CORE}/configmaps/{name}", f"{WORKFLOWS}/one"}
 
 
 @pytest.mark.parametrize(
     ("status", "sentence", "code"),
-    [(401, "", "GF411"), (403, "workflows is forbidden", "GF945"), (404, "not found", "GF945"), (503, "", "GF940")],
+    [(401, "", "GF411"), (403, "workflows is forbidden", "GF955"), (404, "not found", "GF955"), (503, "", "GF950")],
 )
 def test_each_refusal_is_one_message(gpuflow: Gpuflow, server: Played, status: int, sentence: str, code: str) -> None:
     server.refused["POST", "workflows"] = Said(status, {}, f"{status} Refused", sentence)
@@ -182,9 +182,9 @@ def test_an_engine_that_is_silent_is_asked_again_and_given_up_after_a_while(gpuf
     assert "argo answers again" in answer.out
     server.silent = 1_000_000
     given_up = gpuflow("status", "one", *ON, "--watch", "--patience", "0")
-    assert given_up.code == 3 and "GF940 argo has not answered" in given_up.err
+    assert given_up.code == 3 and "GF950 argo has not answered" in given_up.err
     once = gpuflow("status", "one", *ON)
-    assert once.code == 3 and "GF940 the cluster does not answer" in once.err
+    assert once.code == 3 and "GF950 the cluster does not answer" in once.err
 
 
 def test_who_leaves_is_told_how_to_come_back(gpuflow: Gpuflow, server: Played, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,10 +224,10 @@ def test_a_run_of_a_template_in_the_cluster_is_stopped_as_argo_does_it(gpuflow: 
 
 def test_a_retry_begins_what_failed_anew_and_deletes_its_pods_first(gpuflow: Gpuflow, server: Played) -> None:
     gpuflow(*SUBMIT, "--name", "one")
-    assert "GF943 run one has not ended" in gpuflow("retry", "one", *ON).err
+    assert "GF953 run one has not ended" in gpuflow("retry", "one", *ON).err
     bad = {"fetch": ("Pod", "Succeeded", ""), "tokenize": ("Pod", "Failed", "main: Error (exit code 1)")}
     ends(server, "one", "Succeeded", {"fetch": bad["fetch"]})
-    assert "GF943 nothing of run one has failed" in gpuflow("retry", "one", *ON).err
+    assert "GF953 nothing of run one has failed" in gpuflow("retry", "one", *ON).err
     ends(server, "one", "Failed", bad)
     pod = argo.Steps(server.objects[f"{WORKFLOWS}/one"]).states()[1].pods[0]
     server.objects[f"{CORE}/pods/{pod}"] = {"metadata": {"name": pod}}
@@ -280,7 +280,7 @@ def test_python_gives_the_same_fields(server: Played, monkeypatch: pytest.Monkey
     state = library.submit(NIGHTLY, "argo", namespace="team-a", params={"lr": 0.5}, name="one", check=False)
     assert (state.run, state.state, state.engine) == ("one", "waiting", "argo")
     assert state.url == "https://argo.example/workflows/team-a/one"
-    assert [each.code for each in state.findings][-1] == "GF947"
+    assert [each.code for each in state.findings][-1] == "GF957"
     assert json.loads(json.dumps(state.document()))["steps"][0] == {
         "name": "fetch",
         "state": "waiting",

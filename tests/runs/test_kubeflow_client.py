@@ -210,7 +210,7 @@ LOGIN_PAGE = Said(200, b"<!doctype html><title>Log in to Dex</title>", "text/htm
         (refused(403, "User 'me' is not authorized"), "GF963", "User 'me' is not authorized"),
         (Said(403, b"RBAC: access denied", "text/plain"), "GF963", "does not allow"),
         (refused(404, "Not Found"), "GF961", "no API v2beta1"),
-        (refused(500, "InternalServerError: database"), "GF945", "InternalServerError: database"),
+        (refused(500, "InternalServerError: database"), "GF955", "InternalServerError: database"),
     ],
     ids=["redirect", "page", "text", "401", "401 page", "403", "istio", "v1 only", "500"],
 )
@@ -277,7 +277,7 @@ def test_the_same_name_twice_is_one_run(tmp_path: Path) -> None:
     first, _ = submit(kfp, submission)
     second, asked = submit(kfp, submission)
     assert (first.run, first.is_new, second.run, second.is_new) == (RUN, True, RUN, False)
-    assert [finding.code for finding in second.findings] == ["GF946"]
+    assert [finding.code for finding in second.findings] == ["GF956"]
     assert asked.paths("POST") == []
 
 
@@ -301,11 +301,11 @@ def test_an_experiment_that_lacks_is_created_only_when_told(tmp_path: Path) -> N
     kfp = Kfp(experiments=())
     with pytest.raises(GpuflowError) as failure:
         submit(kfp, submission_of(tmp_path))
-    assert failure.value.findings[0].code == "GF944"
+    assert failure.value.findings[0].code == "GF954"
     assert (kfp.experiments, kfp.runs) == ([], [])
     started, _ = submit(kfp, submission_of(tmp_path, apply=True))
     assert [each["display_name"] for each in kfp.experiments] == ["nightly"]
-    assert [finding.code for finding in started.findings] == ["GF948"]
+    assert [finding.code for finding in started.findings] == ["GF958"]
 
 
 def test_an_experiment_is_removed_when_its_run_cannot_start(tmp_path: Path) -> None:
@@ -466,7 +466,7 @@ def test_a_run_without_a_pipeline_of_kfp_2_is_refused() -> None:
     del answering.runs[0]["pipeline_spec"]
     with serving(answering) as kfp, pytest.raises(GpuflowError) as failure:
         client(kfp.url).state(RUN)
-    assert failure.value.findings[0].code == "GF945"
+    assert failure.value.findings[0].code == "GF955"
 
 
 # -- logs
@@ -522,7 +522,7 @@ def test_a_run_that_failed_or_was_stopped_is_retried(state: str) -> None:
 def test_a_run_that_is_not_there_is_said(run: str) -> None:
     with serving(Kfp()) as kfp, pytest.raises(GpuflowError) as failure:
         client(kfp.url).state(run)
-    assert failure.value.findings[0].code == "GF941"
+    assert failure.value.findings[0].code == "GF951"
 
 
 @pytest.mark.parametrize(("state", "words"), [("SUCCEEDED", "succeeded"), ("RUNNING", "running")])
@@ -531,6 +531,6 @@ def test_only_what_failed_or_was_stopped_is_retried(state: str, words: str) -> N
     answering.runs.append({"run_id": RUN, "display_name": "tuesday", "state": state})
     with serving(answering) as kfp, pytest.raises(GpuflowError) as failure:
         client(kfp.url).retry("tuesday")
-    assert failure.value.findings[0].code == "GF943"
+    assert failure.value.findings[0].code == "GF953"
     assert words in failure.value.findings[0].message
     assert kfp.paths("POST") == []

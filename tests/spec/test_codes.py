@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpuflow.core import yaml_tree
-from gpuflow.core.codes import CODES
+from gpuflow.core.codes import _ROWS, CODES
 from gpuflow.core.errors import GpuflowError
 from gpuflow.pod import pod_for
 from gpuflow.site import Site
@@ -301,3 +301,8 @@ def test_every_code_has_a_title_a_meaning_and_a_way_out() -> None:
         assert all(text and text == text.strip() for text in code)
         assert code.meaning.endswith((".", "yet.")) and not code.title.endswith(".")
     assert list(CODES) == sorted(CODES)
+
+
+def test_no_code_stands_for_two_things() -> None:
+    codes = [row[0] for row in _ROWS]
+    assert codes == sorted(set(codes))
