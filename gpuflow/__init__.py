@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuflow import airflow, argo, catalog, kubeflow, local, quantity, run
-    from gpuflow.api import check, compile, demand, gpus
+    from gpuflow.api import check, compile, demand, gpus, submit
     from gpuflow.checker.kueue import assign_flavors
     from gpuflow.checker.nodes import fit_nodes
     from gpuflow.core.errors import Finding, GpuflowError
@@ -50,6 +50,7 @@ _HOMES = {
     "load": "gpuflow.spec.loading",
     "loads": "gpuflow.spec.loading",
     "mig": "gpuflow.spec.builder",
+    "submit": "gpuflow.api",
     "text": "gpuflow.spec.text",
 }
 _MODULES = ("airflow", "argo", "catalog", "kubeflow", "local", "quantity", "run", "runtime")
@@ -80,6 +81,7 @@ __all__ = [
     "mig",
     "quantity",
     "run",
+    "submit",
     "text",
 ]
 

@@ -1,4 +1,5 @@
-"""The front door for Python: `gpuflow.compile`, `gpuflow.demand`, `gpuflow.check` and `gpuflow.gpus`.
+"""The front door for Python: `gpuflow.compile`, `gpuflow.demand`, `gpuflow.check`, `gpuflow.submit` and
+`gpuflow.gpus`.
 
 Each takes what you have: a path, or the value itself. Bad input raises `gpuflow.GpuflowError` with findings.
 """
@@ -9,13 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gpuflow import catalog
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check as check_demand
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.cluster import Cluster, Manifest, cluster_of, read_cluster
+from gpuflow.cluster.kinds import TIMEOUT
 from gpuflow.cluster.live import read_live
 from gpuflow.core import gc_pause
 from gpuflow.core.errors import GpuflowError, Unsound, Where, did_you_mean, fail
@@ -40,6 +42,9 @@ from gpuflow.targets.target import (
     findings_of,
     flags_of,
 )
+
+if TYPE_CHECKING:
+    from gpuflow.runs.model import RunState
 
 LIVE = "live"
 Documents: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -155,6 +160,40 @@ def check(
         where = Where("gpuflow.check")
         raise fail("GF904", "no namespace is given", where=where, hint="pass namespace=, or set namespace in the site")
     return check_demand(asked, _cluster(cluster, name, default, brought), name, runs=runs)
+
+
+def submit(
+    pipeline: Pipeline | str | Path,
+    engine: str,
+    *,
+    params: Mapping[str, Any] | None = None,
+    site: Site | str | Path = "nvidia",
+    namespace: str | None = None,
+    name: str | None = None,
+    check: bool = True,
+    apply: bool = False,
+    allow_lossy: bool = False,
+    context: str | None = None,
+    kubeconfig: str | None = None,
+    timeout: float = TIMEOUT,
+    url: str | None = None,
+) -> RunState:
+    """Start one run of a pipeline on an engine: the run right after, with what there is to say in `.findings`.
+
+    It is checked against the live cluster first, and never started where that says never. `name`: the same name twice
+    is one run. `apply`: create what the run needs and the engine lacks. The others are as `gpuflow submit` has them.
+    """
+    from gpuflow.runs import Connection, client_of  # most who check start nothing
+    from gpuflow.runs.start import Order, start
+
+    _require_type("engine", engine, str)
+    _require_namespace(namespace, "gpuflow.submit")
+    place = _site(site)
+    connection = Connection(namespace or place.namespace, context, kubeconfig, timeout, url)
+    client = client_of(engine, connection)
+    order = Order(dict(params or {}), name, check, apply, allow_lossy)
+    plan, started, findings = start(client, connection, _pipeline(pipeline, place, engine), place, order)
+    return replace(client.state(started.run, plan), findings=(*findings, *started.findings))
 
 
 def gpus(

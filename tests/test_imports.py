@@ -43,6 +43,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("importing",),
     ("targets",),
     ("local",),
+    ("runs",),
     ("api", "airflow", "argo", "kubeflow", "run"),
     ("cli",),
     ("__main__",),

@@ -9,16 +9,19 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from gpuflow.cli.engine_runs import add_engine_run, one_answer, reach
 from gpuflow.cli.terminal import paint, print_text
 from gpuflow.core.errors import Where, did_you_mean, fail
 from gpuflow.core.printable import lines
 from gpuflow.local.record import FOLDER, NOT_RUN, SKIPPED, SUCCEEDED, RunFolder, find, runs_in
+from gpuflow.runs.model import LogQuery
 
 COMMAND = Where("gpuflow logs")
 EXAMPLE = """gpuflow logs train                      # of the latest run: every attempt, copy and rank
 gpuflow logs 20261119-101500-ab12 train@2 --attempt 1
 gpuflow logs pretrain --rank 0           # of a gang: one rank
-gpuflow logs --follow train"""
+gpuflow logs --follow train
+gpuflow logs nightly-x7k2p train --engine argo --namespace team-a --attempt 2"""
 EVERY = 0.2
 """How often -f looks for more."""
 MOST = 1 << 16
@@ -34,10 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the step, or the run, has ended")
     parser.add_argument("--folder", default=FOLDER, metavar="DIR", help=f"where runs are kept; default: {FOLDER}")
 
+    add_engine_run(parser, formats=False, is_engine_needed=False)
+
 
 def run(args: argparse.Namespace) -> int:
     if len(args.words) > 2:
         raise fail("GF903", f"{len(args.words)} words are too many", where=COMMAND, hint="gpuflow logs [RUN] STEP")
+    if args.engine:
+        return _show_from_engine(args)
     run = _run(args)
     step = args.words[-1]
     shown: dict[Path, _Shown] = {}
@@ -55,6 +62,23 @@ def run(args: argparse.Namespace) -> int:
         if not goes_on:
             return 0
         time.sleep(EVERY)
+
+
+def _show_from_engine(args: argparse.Namespace) -> int:
+    """The logs of a run on an engine, piece by piece."""
+    if len(args.words) != 2:
+        raise fail("GF903", "no run is named", where=COMMAND, hint=f"gpuflow logs RUN STEP --engine {args.engine}")
+    title, end = "", "\n"
+    query = LogQuery(args.words[1], args.attempt, args.rank, args.follow)
+    with one_answer(args.engine):
+        for part in reach(args).logs(args.words[0], query):
+            if part.title != title:
+                title = part.title
+                print_text(("" if end == "\n" else "\n") + paint(f"== {title}", "bold") + "\n")
+            end = part.text[-1:] or end
+            sys.stdout.write(lines(part.text))
+            sys.stdout.flush()
+    return 0
 
 
 def _run(args: argparse.Namespace) -> RunFolder:

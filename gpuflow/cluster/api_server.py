@@ -8,6 +8,7 @@ Versions of the client also differ in which proxy they use; kubectl's rule holds
 
 from __future__ import annotations
 
+import codecs
 import ipaddress
 import json
 import os
@@ -103,6 +104,8 @@ class Answer(NamedTuple):
     status: int
     body: Mapping[str, Any]
     reason: str = ""
+    sentence: str = ""
+    """The API server's own words, where it refuses."""
 
 
 class Reader:
@@ -152,17 +155,59 @@ class Reader:
             raise environment_failure("GF411", message, ADDRESS) from None
 
     def get(self, path: str, query: Mapping[str, object]) -> Answer:
-        address = f"{self._host}{path}" + (f"?{urlencode(query)}" if query else "")
-        headers = {"Accept": "application/json", **self._credentials()}
-        timeout = self._urllib3.Timeout(connect=min(CONNECT, self._timeout), read=self._timeout)
+        return self._ask("GET", path, query)
+
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:
+        """Create (POST), replace (PUT), change (PATCH: what `body` says, the rest stays) or delete an object."""
+        return self._ask(method, path, {}, body)
+
+    def text(self, path: str, query: Mapping[str, object]) -> Iterator[str]:
+        """A log, piece by piece as it comes; with `follow` in the query as it grows. Nothing where there is none."""
+        response = self._request("GET", path, query, is_stream=True)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
         try:
-            # A redirect would carry the token to another host.
-            response = self._pool.request(
-                "GET", address, headers=headers, timeout=timeout, retries=False, redirect=False
-            )
+            if response.status == 200:
+                for piece in response.stream(1 << 16, decode_content=True):
+                    yield decoder.decode(piece)
+            elif response.status not in (400, 404):  # 400: the container has not begun
+                raise environment_failure("GF412", f"the log cannot be read: {_status_line(response.status)}", NETWORK)
         except (self._urllib3.exceptions.HTTPError, OSError) as trouble:
             raise self._no_answer(trouble) from None
+        finally:
+            response.release_conn()
+            response.close()
+
+    def _ask(
+        self, method: str, path: str, query: Mapping[str, object], body: Mapping[str, Any] | None = None
+    ) -> Answer:
+        response = self._request(method, path, query, body)
         return self._answer(response.status, response.headers, response.data)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, object],
+        body: Mapping[str, Any] | None = None,
+        *,
+        is_stream: bool = False,
+    ) -> Any:
+        address = f"{self._host}{path}" + (f"?{urlencode(query)}" if query else "")
+        headers = {"Accept": "*/*" if is_stream else "application/json", **self._credentials()}
+        if body is not None:
+            headers["Content-Type"] = f"application/{'merge-patch+' if method == 'PATCH' else ''}json"
+        timeout = self._urllib3.Timeout(
+            connect=min(CONNECT, self._timeout), read=None if "follow" in query else self._timeout
+        )
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            # A redirect would carry the token to another host.
+            return self._pool.request(
+                method, address, body=data, headers=headers, timeout=timeout, retries=False, redirect=False,
+                preload_content=not is_stream,
+            )  # fmt: skip
+        except (self._urllib3.exceptions.HTTPError, OSError) as trouble:
+            raise self._no_answer(trouble) from None
 
     def _credentials(self) -> dict[str, str]:
         """The header that the kubeconfig's way of logging in gives; a token that has expired is renewed here."""
@@ -187,8 +232,8 @@ class Reader:
             raise self._not_kubernetes(f"sends every question on to {to} ({said})")
         if kind in ("text/html", "application/xhtml+xml"):
             raise self._not_kubernetes(f"answers with a web page ({said})")
-        if status != 200:
-            return Answer(status, {}, said)
+        if status not in (200, 201, 202):
+            return Answer(status, {}, said, _sentence(data))
         try:
             body = json.loads(data)
         except ValueError:
@@ -197,7 +242,7 @@ class Reader:
             body = None
         if not isinstance(body, Mapping):
             raise self._not_kubernetes(f"answers something other than an object ({kind or 'of no stated type'})")
-        return Answer(200, body)
+        return Answer(status, body)
 
     def _not_kubernetes(self, what: str) -> EnvironmentFailure:
         return environment_failure("GF412", f"{_redact(self._host)} is not a Kubernetes API server: it {what}", ADDRESS)
@@ -239,6 +284,13 @@ def _unusable_config(refusal: Exception) -> EnvironmentFailure:
 def _inside_the_client(error: Exception) -> bool:
     """Whether an error came up in the client's own code, and not where we called it."""
     return error.__traceback__ is not None and error.__traceback__.tb_next is not None
+
+
+def _sentence(data: bytes) -> str:
+    """The message of a `Status`."""
+    with suppress(ValueError, AttributeError):
+        return str(json.loads(data).get("message") or "")
+    return ""
 
 
 def _status_line(status: int) -> str:

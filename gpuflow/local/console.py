@@ -16,8 +16,8 @@ from gpuflow.spec.params import text_of
 _MOST = 60
 Style = Callable[[str, str], str]
 """Paints a text: the text, and the name of a color."""
-_STYLES = {SUCCEEDED: "green", FAILED: "red", INTERRUPTED: "yellow", SKIPPED: "dim", NOT_RUN: "dim"}
-_MARKS = {SUCCEEDED: "+", FAILED: "x", INTERRUPTED: "!", SKIPPED: "-", NOT_RUN: "-"}
+STYLES = {SUCCEEDED: "green", FAILED: "red", INTERRUPTED: "yellow", SKIPPED: "dim", NOT_RUN: "dim"}
+MARKS = {SUCCEEDED: "+", FAILED: "x", INTERRUPTED: "!", SKIPPED: "-", NOT_RUN: "-"}
 
 
 class Console:
@@ -50,9 +50,9 @@ class Console:
         end: End = facts["end"]
         took = format_seconds(round(facts["seconds"], 1))
         if end.state == SUCCEEDED:
-            self.say(f"{key} succeeded in {took}{outputs_text(end.outputs)}", _STYLES[SUCCEEDED])
+            self.say(f"{key} succeeded in {took}{outputs_text(end.outputs)}", STYLES[SUCCEEDED])
             return
-        self.say(f"{key} {end.state} after {took}: {end.because}", _STYLES[end.state])
+        self.say(f"{key} {end.state} after {took}: {end.because}", STYLES[end.state])
         if end.state == FAILED:
             for each in last_lines(facts["log"]):
                 self._write(f"         | {line(each)}")
@@ -66,25 +66,25 @@ class Console:
         if node.state in (SKIPPED, NOT_RUN):
             self.say(f"{node.key} {node.state}: {node.because}", "dim")
         elif node.state == FAILED and not node.planned.step.runs_container:
-            self.say(f"{node.key} failed: {node.because}", _STYLES[FAILED])
+            self.say(f"{node.key} failed: {node.because}", STYLES[FAILED])
         elif node.state == SUCCEEDED and not (node.planned.step.runs_container and not node.planned.step.for_each):
-            self.say(f"{node.key} succeeded{outputs_text(node.outputs)}", _STYLES[SUCCEEDED])
+            self.say(f"{node.key} succeeded{outputs_text(node.outputs)}", STYLES[SUCCEEDED])
         elif node.state == FAILED and not node.attempts:
-            self.say(f"{node.key} failed: {node.because}", _STYLES[FAILED])
+            self.say(f"{node.key} failed: {node.because}", STYLES[FAILED])
 
     def tree(self, nodes: Iterable[Node]) -> None:
         """Every step with its state, those of sub-pipelines below the step that they are in."""
         for node in nodes:
             begun = INTERRUPTED if node.attempts or node.inside else "not begun"
-            state = node.state if node.state in _MARKS else begun
-            mark = _MARKS.get(state, ".")
+            state = node.state if node.state in MARKS else begun
+            mark = MARKS.get(state, ".")
             text = f"{'  ' * node.key.count('.')}{mark} {node.key}  {state}"
             if node.planned.step.for_each and node.results:
                 good = sum(1 for each, _ in node.results.values() if each == SUCCEEDED)
                 text += f", {good} of {node.total}"
             text += f": {node.because}" if node.because and node.state != SUCCEEDED else ""
             text += outputs_text(node.outputs) if node.state == SUCCEEDED else ""
-            self._write("  " + self._style(line(text), _STYLES.get(state, "dim")))
+            self._write("  " + self._style(line(text), STYLES.get(state, "dim")))
 
 
 def outputs_text(outputs: Mapping[str, str]) -> str:

@@ -69,8 +69,10 @@ class RunState:
     """Its page in the engine's UI; empty where nobody told where the UI is."""
     state: str
     steps: tuple[StepState, ...]
-    """In the order of the pipeline; copies behind their step, steps inside a sub-pipeline behind the step they are in."""
+    """In the order of the pipeline; copies behind their step, steps inside a sub-pipeline behind the one they are in."""
     because: str = ""
+    findings: tuple[Finding, ...] = ()
+    """What was said when it was started."""
 
     @property
     def is_over(self) -> bool:
@@ -83,7 +85,8 @@ class RunState:
     def document(self) -> dict[str, Any]:
         found: dict[str, Any] = {"run": self.run, "engine": self.engine, "pipeline": self.pipeline, "url": self.url}
         found |= {"state": self.state, "steps": [each.document() for each in self.steps]}
-        return found | ({"because": self.because} if self.because else {})
+        found |= {"because": self.because} if self.because else {}
+        return found | ({"findings": [each.document() for each in self.findings]} if self.findings else {})
 
 
 @dataclass(frozen=True)
@@ -130,8 +133,20 @@ class LogQuery:
     follow: bool = False
 
 
+@dataclass(frozen=True)
+class Connection:
+    """How an engine is reached, as far as somebody said: `connect` of an engine's module makes its client of this."""
+
+    namespace: str | None = None
+    context: str | None = None
+    kubeconfig: str | None = None
+    timeout: float = 60
+    url: str | None = None
+    """Of the engine's UI, or of its API where that is the same."""
+
+
 class RunClient(Protocol):
-    """One engine, reached. Every failure is a `GpuflowError` or an `EnvironmentFailure` with one sentence and a way out.
+    """One engine, reached. Every failure is a `GpuflowError` with one sentence and a way out.
 
     A moment without an answer while a run is watched is `Unreachable`, and the watcher asks again.
     """
@@ -166,6 +181,7 @@ class Unreachable(Exception):
 __all__ = [
     "RUNNING",
     "WAITING",
+    "Connection",
     "LogPart",
     "LogQuery",
     "Progress",
