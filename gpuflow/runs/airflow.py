@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from gpuflow.core.errors import fail
+from gpuflow.core.errors import Finding, fail
 from gpuflow.graph.order import order, reachable
 from gpuflow.local.record import FAILED, INTERRUPTED, NOT_RUN, RUNNING, SKIPPED, SUCCEEDED, WAITING
-from gpuflow.plan import Plan
+from gpuflow.plan import Plan, PlannedStep
 from gpuflow.runs.airflow_api import WHERE, Answer, Api, path_of
 from gpuflow.runs.airflow_dags import Dag
 from gpuflow.runs.model import (
@@ -32,7 +32,6 @@ from gpuflow.runs.model import (
     Started,
     StepState,
     Submission,
-    Unreachable,
 )
 from gpuflow.spec.params import text_of
 
@@ -59,8 +58,6 @@ MOST_ASKED = 50
 """Deferred tasks of which one look asks what their pods do."""
 STOPPED = "gpuflow stop "
 EVERY = 2.0
-PATIENCE = 100
-"""How often a log that is followed is asked for again without an answer."""
 PROGRAM = re.compile(r"^\[(?:main|base)\] ?")
 """How the operators begin a line that the program wrote."""
 Task = Mapping[str, Any]
@@ -88,13 +85,19 @@ class AirflowClient:
         dag = submission.plan.pipeline.name
         run = submission.name or f"gpuflow-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         if submission.name and self._api.get("dags", dag, "dagRuns", run) is not None:
-            return Started(f"{dag}/{run}", self._url(dag, run), is_new=False)
+            return self._already_there(dag, run)
         with contextlib.ExitStack() as undo:
             findings = tuple(Dag(self._api, submission).ready(undo))
             body = {"dag_run_id": run, "logical_date": None, "conf": dict(submission.params)}
             answer = self._api.ask("POST", "dags", dag, "dagRuns", body=body, accept=(409,))
             undo.pop_all()
-        return Started(f"{dag}/{run}", self._url(dag, run), answer.status != 409, findings)
+        if answer.status == 409:
+            return self._already_there(dag, run)
+        return Started(f"{dag}/{run}", self._url(dag, run), findings=findings)
+
+    def _already_there(self, dag: str, run: str) -> Started:
+        note = Finding("GF946", f"run {dag}/{run} was there already: nothing was started", WHERE, severity="note")
+        return Started(f"{dag}/{run}", self._url(dag, run), is_new=False, findings=(note,))
 
     def stop(self, run: str) -> RunState:
         """Airflow ends the tasks, these delete their pods, and programs have their grace."""
@@ -111,13 +114,17 @@ class AirflowClient:
         tasks, stopped = self._tasks(place), _stopped_at(answer.body)
         failed = [each for each in tasks if _has_failed(each, stopped)]
         if answer.body["state"] != "failed" or not failed:
-            raise fail("GF979", f"run {run} is {answer.body['state']}: nothing is to be retried", where=WHERE)
+            raise fail("GF943", f"run {run} is {answer.body['state']}: nothing is to be retried", where=WHERE)
         if any(each["operator"] == "DeleteClaim" and each["state"] == "success" for each in tasks):
             text = f"run {run} cannot be retried: its volumes were deleted at its end, with what its steps left there"
-            raise fail("GF979", text, where=WHERE, hint="gpuflow submit starts another run")
+            raise fail("GF943", text, where=WHERE, hint="gpuflow submit starts another run")
         after = reachable(self._successors(place[1]), {each["task_id"] for each in failed})
         # A copy that succeeded behind one that failed stays: it followed another copy.
-        again = [each for each in tasks if each["task_id"] in after and (each["state"], each["map_index"] < 0) != ("success", False)]
+        again = [
+            each
+            for each in tasks
+            if each["task_id"] in after and (each["state"], each["map_index"] < 0) != ("success", False)
+        ]
         ids = [(each["task_id"], each["map_index"]) for each in (*failed, *again)]
         body = {"dag_run_id": place[3], "dry_run": False, "only_failed": False, "reset_dag_runs": True}
         body["task_ids"] = [name if index < 0 else [name, index] for name, index in dict.fromkeys(ids)]
@@ -158,7 +165,7 @@ class AirflowClient:
         answer = self._api.ask("GET", *place, accept=(404,)) if dag and run_id else Answer(404, None)
         if answer.body is None:
             hint = "a run on Airflow is named DAG/RUN_ID, as gpuflow submit prints it"
-            raise fail("GF926", f'Airflow at {self._api.url} has no run "{run}"', where=WHERE, hint=hint)
+            raise fail("GF941", f'Airflow at {self._api.url} has no run "{run}"', where=WHERE, hint=hint)
         return place, answer
 
     def _tasks(self, place: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -179,7 +186,9 @@ class AirflowClient:
     def _step(self, key: str, task: Task, stopped: datetime | None, *, ask: bool) -> StepState:
         state, because = STATES.get(task["state"], (RUNNING, ""))
         if state in (FAILED, SKIPPED) and _ended_after(task, stopped):
-            state, because = (INTERRUPTED, "the run was stopped") if state == FAILED else (NOT_RUN, "the run was stopped")
+            state, because = (
+                (INTERRUPTED, "the run was stopped") if state == FAILED else (NOT_RUN, "the run was stopped")
+            )
         elif task["state"] == "deferred" and ask:
             state, because = self._waits(task)
         elif task["state"] in ("failed", "up_for_retry"):
@@ -231,23 +240,16 @@ class AirflowClient:
         place, _ = self._find(run)
         if query.rank:
             hint = "kubectl logs shows the pods of other ranks, as long as they are there"
-            raise fail("GF979", "Airflow keeps the log of rank 0 alone", where=WHERE, hint=hint)
+            raise fail("GF927", "Airflow keeps the log of rank 0 alone", where=WHERE, hint=hint)
         logs: dict[tuple[str, int], _Log] = {}
-        silent = 0
         while True:
-            try:
-                tasks = [each for each in self._tasks(place) if _is_part_of(each, query.step)]
-                for task in tasks:
-                    for number in range(1, task["try_number"] + 1):
-                        if query.attempt in (None, number):
-                            log = logs.setdefault((f"{task['task_id']}@{task['map_index']}", number), _Log())
-                            yield from self._more(log, task, number)
-                silent = 0
-            except Unreachable:
-                silent += 1
-                if not query.follow or silent > PATIENCE:
-                    raise
-            if not silent and (not query.follow or (tasks and all(map(_is_over, tasks)))):
+            tasks = [each for each in self._tasks(place) if _is_part_of(each, query.step)]
+            for task in tasks:
+                for number in range(1, task["try_number"] + 1):
+                    if query.attempt in (None, number):
+                        log = logs.setdefault((f"{task['task_id']}@{task['map_index']}", number), _Log())
+                        yield from self._more(log, task, number)
+            if not query.follow or all(map(_is_over, tasks)):
                 break
             time.sleep(EVERY)
         if not logs:
@@ -325,27 +327,20 @@ def _has_failed(task: Task, stopped: datetime | None) -> bool:
 
 def copy_name(task: str, index: int, plan: Plan | None = None) -> str:
     """The name of a mapped task: `tune@1.train@0`. Airflow numbers all copies through, so without the plan, or where a
-    list is only known in the run, it is `tune.train@2`."""
-    around, names = None if plan is None else plan.by_name[task], list[str]()
-    left = index
-    while around is not None and index >= 0:
-        number, parent = "", around.parent
-        if around.step.for_each is not None:
-            size = around.copies if isinstance(around.copies, int) else 0
-            is_outermost = not any(each.step.for_each for each in _around(parent))
-            if not size and not is_outermost:
-                return f"{task}@{index}"
-            left, place = (0, left) if is_outermost else divmod(left, size)
-            number = f"@{place}"
-        names.insert(0, around.own_name + number)
-        around = parent
-    return ".".join(names) or (task if index < 0 else f"{task}@{index}")
-
-
-def _around(planned: Any) -> Iterator[Any]:
-    while planned is not None:
-        yield planned
-        planned = planned.parent
+    list inside another is only known in the run, it is `tune.train@2`."""
+    chain, each = list[PlannedStep](), plan.by_name[task] if plan is not None and index >= 0 else None
+    while each is not None:
+        chain.append(each)
+        each = each.parent
+    mapped = [each for each in chain if each.step.for_each]
+    sizes = [each.copies for each in mapped[:-1] if isinstance(each.copies, int) and each.copies]
+    if not mapped or len(sizes) < len(mapped) - 1:
+        return task if index < 0 else f"{task}@{index}"
+    numbers = {}
+    for each, size in zip(mapped, [*sizes, index + 1], strict=True):
+        index, number = divmod(index, size)
+        numbers[each.name] = f"@{number}"
+    return ".".join(each.own_name + numbers.get(each.name, "") for each in reversed(chain))
 
 
 def _tree(name: str, leaves: Mapping[str, StepState]) -> Iterator[StepState]:

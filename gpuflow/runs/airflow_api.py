@@ -109,8 +109,8 @@ class Api:
         if answer.status == 401:
             return self._failure("GF972", "does not accept the token: it is invalid, or has expired", LOGIN)
         if answer.status == 403:
-            return self._failure("GF973", f"does not allow this user to {what}{_detail(answer)}", RIGHTS)
-        return fail("GF974", f"Airflow refuses {what} ({answer.status}){_detail(answer)}", where=WHERE)
+            return self._failure("GF945", f"does not allow this user to {what}{_detail(answer)}", RIGHTS)
+        return fail("GF945", f"Airflow refuses {what} ({answer.status}){_detail(answer)}", where=WHERE)
 
     def _check_version(self) -> None:
         new, old = (answer.body for answer in (self._send("GET", f"/api/v{number}/version") for number in (2, 1)))
@@ -169,5 +169,6 @@ class Api:
 def _detail(answer: Answer) -> str:
     """What Airflow says about a refusal, as the end of a sentence."""
     found = answer.body.get("detail") if isinstance(answer.body, dict) else ""
-    texts = [str(each.get("msg", each) if isinstance(each, dict) else each) for each in found] if isinstance(found, list) else [found]
-    return f": {'; '.join(map(str, texts))[:500]}" if found else ""
+    if isinstance(found, list):
+        found = "; ".join(str(each.get("msg", each) if isinstance(each, dict) else each) for each in found)
+    return f": {str(found)[:500]}" if found else ""

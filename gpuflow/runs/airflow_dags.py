@@ -44,11 +44,11 @@ class Dag:
             return
         if not self._submission.apply:
             text = f'the DAG "{self.name}" is paused: a run of it would wait until somebody unpauses it'
-            raise fail("GF978", text, where=WHERE, hint=f"airflow dags unpause {self.name}, or submit with --apply")
+            raise fail("GF975", text, where=WHERE, hint=f"airflow dags unpause {self.name}, or submit with --apply")
         self._pause(paused=False)
         undo.callback(self._pause, paused=True)
         more = "; it starts runs by itself from now on" if self._pipeline.schedule or self._pipeline.on_data else ""
-        yield Finding("GF978", f'unpaused the DAG "{self.name}"{more}', WHERE, severity="note")
+        yield Finding("GF948", f'unpaused the DAG "{self.name}"{more}', WHERE, severity="note")
 
     def _pause(self, *, paused: bool) -> None:
         self._api.ask("PATCH", "dags", self.name, query={"update_mask": "is_paused"}, body={"is_paused": paused})
@@ -60,23 +60,23 @@ class Dag:
         if broken:
             last = [line for line in str(broken[0].get("stack_trace")).splitlines() if line.strip()][-1:]
             text = f"Airflow cannot import {broken[0]['filename']}: {''.join(last).strip()}"
-            return Finding("GF976", text, WHERE, f"gpuflow must be installed where DAGs are read. {self._write}")
+            return Finding("GF973", text, WHERE, f"gpuflow must be installed where DAGs are read. {self._write}")
         dag, code = self._api.get("dags", self.name), self._api.get("dagSources", self.name)
         if dag is None or code is None or dag.get("is_stale"):
-            return Finding("GF975", f'Airflow has no DAG "{self.name}"', self._pipeline.where("name"), self._write)
+            return Finding("GF944", f'Airflow has no DAG "{self.name}"', self._pipeline.where("name"), self._write)
         texts = self._submission.compiled.text, str(code["content"])
         here, there = (HEADER.search(text) for text in texts)
         if here is None or there is None:
             text = f'the DAG "{self.name}" is no compiled file: it was not compared, and runs as it is'
-            return Finding("GF977", text, WHERE, severity="note")
+            return Finding("GF974", text, WHERE, severity="note")
         if here[2] != there[2]:
             text = f'the DAG "{self.name}" in Airflow is not that of this source: sha256 {there[2]}, and not {here[2]}'
-            return Finding("GF977", text, self._pipeline.where("name"), self._write)
+            return Finding("GF974", text, self._pipeline.where("name"), self._write)
         # Where the files are decides what they call their source.
         plain = (re.sub(r"(?m)^#.*\n", "", text).replace(head[1], "") for text, head in zip(texts, (here, there)))  # noqa: B905
         if len({*plain}) > 1:
             text = f'the DAG "{self.name}" in Airflow was compiled for another site, with other options, or by another '
-            return Finding("GF977", f"{text}gpuflow: what was checked may differ", WHERE, self._write, "warning")
+            return Finding("GF974", f"{text}gpuflow: what was checked may differ", WHERE, self._write, "warning")
         return None
 
     def _import_errors(self) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ class Dag:
         before = file.read_bytes() if file.exists() else None
         if before is not None and not HEADER.search(before.decode("utf-8", "replace")):
             text = f"{file} is no compiled file, and is not replaced"
-            raise fail("GF977", text, where=Where(str(file)), hint="move it away, or rename the pipeline")
+            raise fail("GF974", text, where=Where(str(file)), hint="move it away, or rename the pipeline")
         known = {each["timestamp"] for each in self._import_errors()}
         undo.callback(file.unlink if before is None else lambda: file.write_bytes(before))
         part = file.with_name(f".{file.name}.part")
@@ -103,12 +103,12 @@ class Dag:
         if dag.get("file_token"):
             self._api.ask("PUT", "parseDagFile", dag["file_token"], accept=(404, 409))
         end = time.monotonic() + READ_WITHIN
-        while (lack := self._lack(known)) is not None and lack.severity == "error":
-            if lack.code == "GF976":
-                raise GpuflowError(lack)
+        while (now := self._lack(known)) is not None and now.severity == "error":
+            if now.code == "GF973":
+                raise GpuflowError(now)
             if time.monotonic() > end:
                 text = f"Airflow has not read {file} within {READ_WITHIN:.0f} s; everything is as it was before"
-                hint = "is this the DAGs folder of that Airflow, and does its DAG processor run? airflow jobs check says"
-                raise fail("GF975", text, where=Where(str(file)), hint=hint)
+                hint = "is this the DAGs folder of that Airflow, and does its DAG processor run?"
+                raise fail("GF944", text, where=Where(str(file)), hint=hint)
             time.sleep(EVERY)
-        return Finding("GF975", f"wrote {file}, and Airflow has read it", WHERE, severity="note")
+        return Finding("GF948", f"wrote {file}, and Airflow has read it", WHERE, severity="note")
