@@ -260,12 +260,17 @@ class AirflowClient:
         """What is new in the log of one attempt. Airflow's own lines are shown where no program wrote any."""
         if log.is_read:
             return
-        entries, log.token = self._log(task, number, log.token)
-        log.is_read = not log.token or number < task["try_number"] or _is_over(task)
+        entries, token = self._log(task, number, log.token)
         lines = [str(each.get("event")) if isinstance(each, dict) else str(each) for each in entries]
+        if lines[:1] == ["::group::Log message source details"]:
+            lines = lines[lines.index("::endgroup::") + 1 :]
+        # Between two deferrals Airflow takes the task for one that has ended, and does not say where to go on.
+        lines = lines if log.token else lines[log.count :]
+        log.count, log.token = log.count + len(lines), token
+        log.is_read = number < task["try_number"] or _is_over(task)
         program = [PROGRAM.sub("", line) for line in lines if PROGRAM.match(line)]
         log.has_program |= bool(program)
-        log.others += [line for line in lines if not line.startswith("::")]
+        log.others += lines
         if shown := program or (log.others if log.is_read and not log.has_program else []):
             yield LogPart(f"{copy_name(task['task_id'], task['map_index'])}, attempt {number}", "\n".join([*shown, ""]))
 
@@ -280,7 +285,7 @@ class _Log:
     """How far the log of an attempt was shown."""
 
     def __init__(self) -> None:
-        self.token, self.is_read, self.has_program = "", False, False
+        self.token, self.count, self.is_read, self.has_program = "", 0, False, False
         self.others: list[str] = []
 
 

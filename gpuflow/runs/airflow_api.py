@@ -13,6 +13,7 @@ import http.client
 import json
 import netrc
 import os
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -81,7 +82,7 @@ class Api:
         found: list[dict[str, Any]] = []
         while page := (answer := self.get(*path, limit=PAGE, offset=len(found), **query) or {}).get(key):
             found += page
-            if len(found) >= answer["total_entries"]:
+            if len(found) >= (answer.get("total_entries") or sys.maxsize):
                 break
         return found
 

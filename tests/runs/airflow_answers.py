@@ -33,7 +33,7 @@ def task(task_id: str, state: str | None, index: int = -1, tries: int = 1, **mor
 
 
 class Airflow:
-    """The answers by path, and what was asked. An answer that is a number is a status; one may be made of the request."""
+    """The answers by path, and what was asked. A number is a status, a function makes an answer of the request."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {

@@ -1,5 +1,6 @@
-"""Runs on Airflow, on recorded answers of its API: what is shown, what is started, stopped and cleared, and every way in
-which an Airflow may not answer. A whole Airflow is in tests/targets/airflow/test_airflow_submit.py."""
+"""Runs on Airflow, on recorded answers of its API: what is shown, started, stopped and cleared, and the ways in which
+an Airflow may not answer. A whole Airflow is in tests/targets/airflow/test_airflow_submit.py.
+"""
 
 from __future__ import annotations
 
@@ -255,7 +256,9 @@ def test_an_import_error_is_shown(deployed: Airflow, plan: Plan) -> None:
     trace = "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'gpuflow'\n"
     error = {"filename": "team/sweep.py", "timestamp": "2026-11-19T20:00:00Z", "stack_trace": trace}
     deployed.answers["importErrors"] = ("import_errors", [{**error, "filename": "other.py"}] * 3 + [error])
-    with pytest.raises(GpuflowError, match="team/sweep.py: ModuleNotFoundError: No module named 'gpuflow'") as trouble:
+    with pytest.raises(
+        GpuflowError, match=r"team/sweep\.py: ModuleNotFoundError: No module named 'gpuflow'"
+    ) as trouble:
         client(deployed).submit(submission(plan))
     assert code_of(trouble) == "GF973"
 
@@ -301,7 +304,7 @@ def test_a_paused_dag_is_refused_and_unpaused_with_apply(deployed: Airflow, plan
 def test_a_run_that_cannot_start_leaves_the_dag_paused(deployed: Airflow, plan: Plan) -> None:
     deployed.answers["dags/sweep"]["is_paused"] = True
     deployed.answers["POST dags/sweep/dagRuns"] = 400
-    with pytest.raises(GpuflowError, match="refuses POST .*400") as trouble:
+    with pytest.raises(GpuflowError, match=r"refuses POST .*400") as trouble:
         client(deployed).submit(submission(plan, apply=True))
     assert code_of(trouble) == "GF945"
     assert [body for _, body in deployed.sent("PATCH")] == [{"is_paused": False}, {"is_paused": True}]
@@ -469,6 +472,9 @@ def test_a_run_that_cannot_be_retried_says_why(airflow: Airflow, state: str, tas
 # -- logs
 
 
+HEAD = ["::group::Log message source details", "/logs/dag_id=sweep/attempt=1.log", "::endgroup::"]
+
+
 def written(airflow: Airflow, number: int, *parts: list[Any], index: int = -1, name: str = "train") -> None:
     """The log of a try, in pieces."""
 
@@ -487,7 +493,7 @@ def read(airflow: Airflow, step: str = "train", **more: Any) -> list[tuple[str, 
 
 def test_a_log_has_what_programs_wrote_attempt_after_attempt(airflow: Airflow) -> None:
     airflow.tasks(task("train", "success", tries=2))
-    written(airflow, 1, [{"event": "::group::x"}, {"event": "created pod"}, {"event": "[main] loss=2"}])
+    written(airflow, 1, [{"event": "created pod"}, {"event": "[main] loss=2"}])
     written(airflow, 2, ["[main] loss=1", {"event": "[base] [main] end"}])
     assert read(airflow) == [("train, attempt 1", "loss=2\n"), ("train, attempt 2", "loss=1\n[main] end\n")]
     assert read(airflow, attempt=1) == [("train, attempt 1", "loss=2\n")]
@@ -495,7 +501,7 @@ def test_a_log_has_what_programs_wrote_attempt_after_attempt(airflow: Airflow) -
 
 def test_where_no_program_wrote_the_log_is_airflows_own(airflow: Airflow) -> None:
     airflow.tasks(task("train", "failed"))
-    written(airflow, 1, [{"event": "::group::x"}, {"event": "created pod"}, {"event": "pod failed"}])
+    written(airflow, 1, [*HEAD, {"event": "created pod"}, {"event": "pod failed"}])
     assert read(airflow) == [("train, attempt 1", "created pod\npod failed\n")]
 
 
@@ -534,6 +540,23 @@ def test_a_log_that_is_followed_goes_on_until_the_task_ends(airflow: Airflow, mo
     assert texts == ["first\n", "t1\n", "t2\n", "t3\n"]
 
 
+def test_a_log_of_a_task_between_two_deferrals_shows_no_line_twice(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuflow.runs.airflow.EVERY", 0.01)
+    airflow.tasks(task("train", "scheduled"))
+    lines, looks = [*HEAD, "[main] one", "[main] two", "[main] three"], [0]
+
+    def more(query: dict[str, str], _: Any) -> Any:
+        looks[0] += 1
+        if looks[0] == 3:
+            airflow.tasks(task("train", "success"))
+        return {"content": lines[: 3 + min(looks[0], 3)], "continuation_token": None}
+
+    airflow.answers[f"{RUN}/taskInstances/train/logs/1"] = more
+    assert [text for _, text in read(airflow, follow=True)] == ["one\n", "two\n", "three\n"]
+
+
 # -- how it may not answer
 
 
@@ -545,7 +568,7 @@ def failure_of(airflow: Airflow) -> tuple[str, str]:
 
 
 def test_nobody_there_is_unreachable() -> None:
-    with pytest.raises(Unreachable, match="Airflow at http://127.0.0.1:9 does not answer: .*refused"):
+    with pytest.raises(Unreachable, match=r"Airflow at http://127\.0\.0\.1:9 does not answer: .*refused"):
         client_of("airflow", Connection(url="http://127.0.0.1:9")).state("sweep/nightly")
 
 
@@ -634,7 +657,7 @@ def test_the_address_comes_from_airflows_own_configuration(
     config.write_text(f"{config.read_text()}[api]\nbase_url = {airflow.url}/\n")
     assert client_of("airflow", Connection()).state("sweep/nightly").url.startswith(f"{airflow.url}/dags")
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "http://127.0.0.1:9")
-    with pytest.raises(Unreachable, match="127.0.0.1:9 "):
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:9 "):
         client_of("airflow", Connection()).state("sweep/nightly")
 
 

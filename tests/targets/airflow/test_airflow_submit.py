@@ -21,7 +21,7 @@ from gpuflow.core.errors import GpuflowError
 from gpuflow.plan import Plan, plan_of
 from gpuflow.runs import Connection, client_of
 from gpuflow.runs.airflow import AirflowClient
-from gpuflow.runs.model import LogQuery, RunState, Started, Submission, Unreachable
+from gpuflow.runs.model import LogQuery, RunState, Submission, Unreachable
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.targets import load_target
@@ -154,25 +154,126 @@ def states(state: RunState) -> dict[str, tuple[str, int]]:
     return {each.name: (each.state, each.attempts) for each in state.steps}
 
 
-def test_a_run_is_started_followed_and_shown(
-    airflow: Services, client: AirflowClient, server: PlayedPods, tmp_path: Path
-) -> None:
-    asked = submission(tmp_path, name="sweep")
+def deployed(client: AirflowClient, folder: Path, name: str, text: str, **more: Any) -> tuple[str, Plan]:
+    """A pipeline whose DAG is written, read and unpaused, and the run of it that was started."""
+    asked = submission(folder, name, text, apply=True, **more)
+    return client.submit(asked).run, asked.plan
+
+
+def test_a_run_is_started_followed_and_shown(client: AirflowClient, tmp_path: Path) -> None:
     with pytest.raises(GpuflowError, match='no DAG "sweep"'):
-        client.submit(asked)
-    asked = submission(tmp_path, apply=True)
-    started = client.submit(Submission(**{**asked.__dict__, "name": "first"}))
+        client.submit(submission(tmp_path))
+    started = client.submit(submission(tmp_path, apply=True, name="first"))
     assert [each.code for each in started.findings] == ["GF948", "GF948"]
-    assert client.submit(Submission(**{**asked.__dict__, "name": "first"})).is_new is False
-    state = until(client, started.run, asked.plan, lambda state: state.is_over)
-    assert (state.run, state.state) == ("sweep/first", "succeeded")
+    assert client.submit(submission(tmp_path, apply=True, name="first")).is_new is False
+    plan = submission(tmp_path).plan
+    state = until(client, started.run, plan, lambda state: state.is_over)
+    assert (state.run, state.state) == ("sweep/first", "succeeded"), states(state)
     assert states(state) == {
-        "prepare": ("succeeded", 1), "train": ("succeeded", 2), "train@0": ("succeeded", 1),
-        "train@1": ("succeeded", 1), "join": ("succeeded", 1), "bye": ("succeeded", 1),
-    }  # fmt: skip
+        "prepare": ("succeeded", 1),
+        "train": ("succeeded", 2),
+        "train@0": ("succeeded", 1),
+        "train@1": ("succeeded", 1),
+        "join": ("succeeded", 1),
+        "bye": ("succeeded", 1),
+    }
     found = {each.name: each for each in state.steps}
     assert found["prepare"].outputs == {"rows": "3", "greeting": "hello"}
     assert [found[f"train@{index}"].outputs for index in (0, 1)] == [{"score": "0.1"}, {"score": "0.2"}]
     assert client.state(started.run).steps == state.steps
-    parts = list(client.logs(started.run, LogQuery("train@1")))
-    assert (parts[0].title, "hello from the pod" in parts[0].text) == ("train@1, attempt 1", True)
+    (part,) = client.logs(started.run, LogQuery("train@1"))
+    assert (part.title, part.text) == ("train@1, attempt 1", "hello from the pod\n")
+    edited = submission(tmp_path, text=PIPELINE.replace("greeting=hello", "greeting=hi"))
+    with pytest.raises(GpuflowError, match="is not that of this source"):
+        client.submit(edited)
+
+
+def test_a_run_that_failed_is_retried_from_what_failed(
+    client: AirflowClient, server: PlayedPods, tmp_path: Path
+) -> None:
+    server.mended = False
+    run, plan = deployed(client, tmp_path, "breaks", PIPELINE.replace("[give, {join: [score=, {item: lr}]}]", "[fail]")
+                         .replace("    outputs: {score: float}\n", ""))  # fmt: skip
+    state = until(client, run, plan, lambda state: state.is_over)
+    assert state.state == "failed"
+    found = states(state)
+    assert found["train@0"] == found["train@1"] == ("failed", 2)
+    assert (found["join"], found["prepare"], found["bye"]) == (("not run", 0), ("succeeded", 1), ("succeeded", 1))
+    because = {each.name: each.because for each in state.steps}
+    assert "exit code 3" in because["train@0"] and "retry" in because["train@0"]
+    assert [part.title for part in client.logs(run, LogQuery("train@0"))] == [
+        "train@0, attempt 1",
+        "train@0, attempt 2",
+    ]
+
+    server.mended, before = True, len(server.words)
+    assert client.retry(run).run == run
+    state = until(client, run, plan, lambda state: state.is_over)
+    assert state.state == "succeeded"
+    assert sorted(server.words[before:]) == ["fail", "fail", "good", "good"]
+    with pytest.raises(GpuflowError, match="nothing is to be retried"):
+        client.retry(run)
+
+
+def test_a_run_that_was_stopped_ends_its_pods_and_can_be_retried(
+    client: AirflowClient, server: PlayedPods, tmp_path: Path
+) -> None:
+    text = PIPELINE.replace("[{param: word}]", "[hold]").replace(
+        "[good]}", "[good]}\n  later: {on: success, command: [good]}"
+    )
+    run, plan = deployed(client, tmp_path, "holds", text)
+    state = until(client, run, plan, lambda state: states(state)["join"][0] == "running")
+    (held,) = [name for name in server.pods if "join" in name]
+    assert states(state)["train"] == ("succeeded", 2)
+
+    stopped = client.stop(run)
+    assert stopped.state == "interrupted"
+    assert stopped.exit_code == 75
+    found = states(stopped)
+    assert found["join"] == ("interrupted", 1)
+    assert found["bye"] == ("not run", 0)
+    assert found["train@0"] == ("succeeded", 1)
+    end = time.monotonic() + LONGEST
+    while held in server.pods and time.monotonic() < end:
+        time.sleep(1)
+    assert held not in server.pods
+
+    client.retry(run)
+    until(client, run, plan, lambda state: states(state)["join"][0] == "running")
+    assert client.stop(run).state == "interrupted"
+
+
+def test_a_server_that_restarts_is_waited_for(
+    airflow: Services, client: AirflowClient, server: PlayedPods, tmp_path: Path
+) -> None:
+    run, plan = deployed(client, tmp_path, "restarts", PIPELINE.replace("[{param: word}]", "[hold]"))
+    until(client, run, plan, lambda state: states(state)["join"][0] == "running")
+    (api,) = [each for each in airflow._running if "api-server" in each.args]
+    airflow._running.remove(api)
+    os.killpg(api.pid, signal.SIGKILL)
+    api.wait()
+    with pytest.raises(Unreachable):
+        client.state(run, plan)
+    airflow.start("api-server")
+    for name in [name for name in server.pods if "join" in name]:
+        server._left[name] = [ended(0)]
+    state = until(client, run, plan, lambda state: state.is_over)
+    assert state.state == "succeeded", states(state)
+
+
+def test_a_dag_that_is_paused_or_cannot_be_imported_is_said(
+    airflow: Services, client: AirflowClient, tmp_path: Path
+) -> None:
+    run, plan = deployed(client, tmp_path, "paused", PIPELINE)
+    until(client, run, plan, lambda state: state.is_over)
+    airflow.ask("PATCH", "/dags/paused?update_mask=is_paused", {"is_paused": True})
+    with pytest.raises(GpuflowError, match='the DAG "paused" is paused'):
+        client.submit(submission(tmp_path, "paused"))
+    broken = submission(tmp_path, "broken")
+    (airflow.home.dags / "broken.py").write_text(f"# dag airflow\n{broken.compiled.text}\nimport no_such_module\n")
+    airflow.until(lambda: bool(airflow.ask("GET", "/importErrors")["import_errors"]), "an import error")
+    with pytest.raises(GpuflowError, match=r"cannot import broken\.py: ModuleNotFoundError: .*no_such_module"):
+        client.submit(broken)
+    # What stands in the folder is a compiled file, so --apply may put the right one there.
+    started = client.submit(submission(tmp_path, "broken", apply=True))
+    assert until(client, started.run, broken.plan, lambda state: state.is_over).state == "succeeded"
