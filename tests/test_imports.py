@@ -76,6 +76,7 @@ SDKS = {
     "lightning": ("runtime",),
     "numpy": ("runtime",),
     "pytorch_lightning": ("runtime",),
+    "rich": ("cli.live_tree",),
     "torch": ("runtime",),
     "transformers": ("runtime",),
     "urllib3": ("cluster.api_server", "airflow"),

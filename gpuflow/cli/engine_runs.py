@@ -12,12 +12,12 @@ from typing import TextIO
 
 from gpuflow.cli.inputs import add_live, add_namespace, read_site
 from gpuflow.cli.terminal import paint, show_json
-from gpuflow.core.errors import EnvironmentFailure, Finding, Where
+from gpuflow.core.errors import Finding
 from gpuflow.core.printable import colored_lines, lines
 from gpuflow.engines import engine_choices
 from gpuflow.plan import Plan
 from gpuflow.runs import Connection, client_of
-from gpuflow.runs.model import RunClient, RunState, Unreachable
+from gpuflow.runs.model import RunClient, RunState
 from gpuflow.runs.watch import PATIENCE, PlainView, View, follow, tree_lines, why_on_cluster
 from gpuflow.site import presets
 
@@ -54,16 +54,6 @@ def connection_of(args: argparse.Namespace) -> Connection:
 def reach(args: argparse.Namespace) -> RunClient:
     """The client of the engine that --engine names."""
     return client_of(args.engine, connection_of(args))
-
-
-@contextlib.contextmanager
-def one_answer(engine: str) -> Iterator[None]:
-    """No answer ends a command that asks once."""
-    try:
-        yield
-    except Unreachable as trouble:
-        hint = "ask again, or give it longer with --timeout"
-        raise EnvironmentFailure(Finding("GF940", str(trouble), Where(engine), hint)) from None
 
 
 def writer(args: argparse.Namespace) -> Callable[[str], None]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuflow.cli.engine_runs import add_engine_run, one_answer, reach
+from gpuflow.cli.engine_runs import add_engine_run, reach
 from gpuflow.cli.terminal import paint, print_text
 from gpuflow.core.errors import Where, did_you_mean, fail
 from gpuflow.core.printable import lines
@@ -70,14 +70,13 @@ def _show_from_engine(args: argparse.Namespace) -> int:
         raise fail("GF903", "no run is named", where=COMMAND, hint=f"gpuflow logs RUN STEP --engine {args.engine}")
     title, end = "", "\n"
     query = LogQuery(args.words[1], args.attempt, args.rank, args.follow)
-    with one_answer(args.engine):
-        for part in reach(args).logs(args.words[0], query):
-            if part.title != title:
-                title = part.title
-                print_text(("" if end == "\n" else "\n") + paint(f"== {title}", "bold") + "\n")
-            end = part.text[-1:] or end
-            sys.stdout.write(lines(part.text))
-            sys.stdout.flush()
+    for part in reach(args).logs(args.words[0], query):
+        if part.title != title:
+            title = part.title
+            print_text(("" if end == "\n" else "\n") + paint(f"== {title}", "bold") + "\n")
+        end = part.text[-1:] or end
+        sys.stdout.write(lines(part.text))
+        sys.stdout.flush()
     return 0
 
 

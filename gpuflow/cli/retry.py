@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.engine_runs import add_engine_run, add_watch, one_answer, reach, show, watch
+from gpuflow.cli.engine_runs import add_engine_run, add_watch, reach, show, watch
 from gpuflow.cli.terminal import show_findings
 
 EXAMPLE = """gpuflow retry nightly-x7k2p --engine argo --namespace team-a
@@ -19,10 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     client = reach(args)
-    with one_answer(args.engine):
-        started = client.retry(args.run)
-        show_findings(started.findings)
-        if not args.watch:
-            show(args, client.state(started.run))
-            return 0
+    started = client.retry(args.run)
+    show_findings(started.findings)
+    if not args.watch:
+        show(args, client.state(started.run))
+        return 0
     return watch(args, client, started.run, findings=started.findings)

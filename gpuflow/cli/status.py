@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.engine_runs import add_engine_run, add_watch, one_answer, reach, show, watch
+from gpuflow.cli.engine_runs import add_engine_run, add_watch, reach, show, watch
 
 EXAMPLE = """gpuflow status nightly-x7k2p --engine argo --namespace team-a
 gpuflow status nightly-x7k2p --engine argo --namespace team-a --watch"""
@@ -18,6 +18,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     client = reach(args)
-    with one_answer(args.engine):
-        state = client.state(args.run)  # a run that is not there is not waited for
-    return watch(args, client, args.run) if args.watch else show(args, state)
+    return watch(args, client, args.run) if args.watch else show(args, client.state(args.run))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.engine_runs import add_engine_run, one_answer, reach, show
+from gpuflow.cli.engine_runs import add_engine_run, reach, show
 
 EXAMPLE = "gpuflow stop nightly-x7k2p --engine argo --namespace team-a"
 
@@ -15,7 +15,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with one_answer(args.engine):
-        state = reach(args).stop(args.run)
+    state = reach(args).stop(args.run)
     show(args, state)
     return 0

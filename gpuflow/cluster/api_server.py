@@ -95,6 +95,8 @@ CONNECT = 10
 """A host that is there takes the connection sooner than this, however busy it is."""
 LIVE = Where("live")
 NETWORK = "check the network and the context; --timeout gives it longer"
+LOG_IN = "log in again, or name another context with --context"
+REFUSED_LOGIN = "the cluster does not accept the credentials of the kubeconfig: 401 Unauthorized"
 ADDRESS = "check the address of the cluster in the kubeconfig, and what stands in front of it"
 
 
@@ -155,11 +157,13 @@ class Reader:
             raise environment_failure("GF411", message, ADDRESS) from None
 
     def get(self, path: str, query: Mapping[str, object]) -> Answer:
-        return self._ask("GET", path, query)
+        response = self._request("GET", path, query)
+        return self._answer(response.status, response.headers, response.data)
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:
         """Create (POST), replace (PUT), change (PATCH: what `body` says, the rest stays) or delete an object."""
-        return self._ask(method, path, {}, body)
+        response = self._request(method, path, {}, body)
+        return self._answer(response.status, response.headers, response.data)
 
     def text(self, path: str, query: Mapping[str, object]) -> Iterator[str]:
         """A log, piece by piece as it comes; with `follow` in the query as it grows. Nothing where there is none."""
@@ -167,6 +171,7 @@ class Reader:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         try:
             if response.status == 200:
+                yield ""  # there is a log, be it empty
                 for piece in response.stream(1 << 16, decode_content=True):
                     yield decoder.decode(piece)
             elif response.status not in (400, 404):  # 400: the container has not begun
@@ -174,38 +179,23 @@ class Reader:
         except (self._urllib3.exceptions.HTTPError, OSError) as trouble:
             raise self._no_answer(trouble) from None
         finally:
-            response.release_conn()
             response.close()
 
-    def _ask(
-        self, method: str, path: str, query: Mapping[str, object], body: Mapping[str, Any] | None = None
-    ) -> Answer:
-        response = self._request(method, path, query, body)
-        return self._answer(response.status, response.headers, response.data)
-
     def _request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, object],
-        body: Mapping[str, Any] | None = None,
-        *,
-        is_stream: bool = False,
+        self, method: str, path: str, query: Mapping[str, object], body: Any = None, *, is_stream: bool = False
     ) -> Any:
         address = f"{self._host}{path}" + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": "*/*" if is_stream else "application/json", **self._credentials()}
         if body is not None:
             headers["Content-Type"] = f"application/{'merge-patch+' if method == 'PATCH' else ''}json"
-        timeout = self._urllib3.Timeout(
-            connect=min(CONNECT, self._timeout), read=None if "follow" in query else self._timeout
-        )
-        data = None if body is None else json.dumps(body).encode()
+        read = None if "follow" in query else self._timeout
+        timeout = self._urllib3.Timeout(connect=min(CONNECT, self._timeout), read=read)
+        how = {"timeout": timeout, "headers": headers, "body": None if body is None else json.dumps(body).encode()}
         try:
             # A redirect would carry the token to another host.
             return self._pool.request(
-                method, address, body=data, headers=headers, timeout=timeout, retries=False, redirect=False,
-                preload_content=not is_stream,
-            )  # fmt: skip
+                method, address, retries=False, redirect=False, preload_content=not is_stream, **how
+            )
         except (self._urllib3.exceptions.HTTPError, OSError) as trouble:
             raise self._no_answer(trouble) from None
 
@@ -219,7 +209,7 @@ class Reader:
         value = str(settings.get("value") or "").strip()
         if not (value.isascii() and value.isprintable()):
             message = "the token of the kubeconfig has characters that no request can carry"
-            raise environment_failure("GF411", message, "log in again, or name another context with --context")
+            raise environment_failure("GF411", message, LOG_IN)
         return {"Authorization": value} if value else {}
 
     def _answer(self, status: int, headers: Mapping[str, str], data: bytes) -> Answer:

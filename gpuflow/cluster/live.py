@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gpuflow.cluster.api_server import ADDRESS, LIVE, NETWORK, Answer, Reader, environment_failure
+from gpuflow.cluster.api_server import (
+    ADDRESS,
+    LIVE,
+    LOG_IN,
+    NETWORK,
+    REFUSED_LOGIN,
+    Answer,
+    Reader,
+    environment_failure,
+)
 from gpuflow.cluster.fields import keep_checked_fields
 from gpuflow.cluster.kinds import (
     KUEUE,
@@ -50,8 +59,7 @@ def read_live(
             served.add(wanted.group)
             objects += _manifests(answer.body["items"], wanted, version)
         elif answer.status == 401:
-            message = "the cluster does not accept the credentials of the kubeconfig: 401 Unauthorized"
-            raise environment_failure("GF411", message, "log in again, or name another context with --context")
+            raise environment_failure("GF411", REFUSED_LOGIN, LOG_IN)
         elif answer.status != 404 or wanted.needed:  # 404: this cluster does not have the kind
             unread[wanted.kind] = answer.reason
             refused += [_unread_finding(wanted, answer)] if wanted.needed else []

@@ -1,4 +1,4 @@
-"""Runs on engines: start one, follow it, read its logs, stop it, retry it. A client for each engine, one tree for all."""
+"""Runs on engines: start one, follow it, read its logs, stop it, retry it. A client for each engine."""
 
 from __future__ import annotations
 

@@ -14,16 +14,17 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
-from gpuflow.cluster.api_server import Answer, Reader
+from gpuflow.cluster.api_server import LOG_IN, REFUSED_LOGIN, Answer, Reader, environment_failure
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail
 from gpuflow.local.record import FAILED, INTERRUPTED, RUNNING, SUCCEEDED, WAITING
 from gpuflow.plan import Plan
 from gpuflow.pod.build import LABEL
 from gpuflow.runs.argo_nodes import Steps
-from gpuflow.runs.argo_retry import retried
+from gpuflow.runs.argo_retry import workflow_again
 from gpuflow.runs.model import (
     STEP_ENDS,
     Connection,
@@ -35,6 +36,7 @@ from gpuflow.runs.model import (
     Unreachable,
 )
 from gpuflow.runtime.bundle import config_map, config_map_name
+from gpuflow.runtime.gangs.kinds import KINDS
 from gpuflow.spec.params import text_of
 
 _STATES = {"Succeeded": SUCCEEDED, "Failed": FAILED, "Error": FAILED, "Running": RUNNING}
@@ -57,19 +59,14 @@ def connect(connection: Connection) -> ArgoRuns:
 
 def workflow_of(document: Mapping[str, Any], submission: Submission, name: str) -> dict[str, Any]:
     """The run of a compiled WorkflowTemplate or CronWorkflow, with the values of its parameters."""
-    outer = document["spec"]
-    spec = dict(outer.get("workflowSpec") or outer)
-    of_runs = outer.get("workflowMetadata") or {}
-    spec.pop("workflowMetadata", None)
-    given = [dict(each) for each in (spec.get("arguments") or {}).get("parameters") or ()]
-    for each in given:
-        if each["name"] in submission.params:
-            each["value"] = text_of(submission.params[each["name"]])
-    if given:
-        spec["arguments"] = {**spec["arguments"], "parameters": given}
-    metadata = {"name": name, "labels": {**(of_runs.get("labels") or {}), PIPELINE: submission.plan.pipeline.name}}
-    if annotations := of_runs.get("annotations"):
-        metadata["annotations"] = dict(annotations)
+    outer = dict(document["spec"])
+    of_runs = outer.pop("workflowMetadata", {})
+    spec, given = outer.get("workflowSpec", outer), submission.params
+    for each in spec.get("arguments", {}).get("parameters", ()):
+        if each["name"] in given:
+            each["value"] = text_of(given[each["name"]])
+    labels = {**of_runs.get("labels", {}), PIPELINE: submission.plan.pipeline.name}
+    metadata = {**of_runs, "name": name, "labels": labels}
     return {"apiVersion": document["apiVersion"], "kind": "Workflow", "metadata": metadata, "spec": spec}
 
 
@@ -89,24 +86,24 @@ class ArgoRuns:
         if len(name) > _LONGEST:
             text = f'"{name}" has {len(name)} characters, and a run on Argo at most {_LONGEST}'
             raise fail("GF903", text, where=Where("gpuflow submit"), hint="give a shorter --name")
-        document = yaml.safe_load(submission.compiled.text)
-        workflow = workflow_of(document, submission, name)
+        workflow = workflow_of(yaml.safe_load(submission.compiled.text), submission, name)
         if submission.name and (found := self._find(name)) is not None:
             return self._there_already(name, pipeline, found)
         created = self._supply(submission)
+        notes = [Finding("GF948", f"created ConfigMap {created}", Where("argo"), None, "note")] if created else []
         try:
             answer = self._ask("POST", self._workflows, workflow, missing="Argo Workflows is not installed here")
             if answer.status == 409:
                 return self._there_already(name, pipeline, self._find(name) or workflow)
-        except (GpuflowError, Unreachable) as trouble:
-            with suppress(GpuflowError, Unreachable):
+        except GpuflowError as trouble:
+            with suppress(GpuflowError):
                 if isinstance(trouble, Unreachable) and self._find(name) is not None:
-                    return Started(name, self._page(name), findings=_applied(created))
-            for each in created:
-                with suppress(GpuflowError, Unreachable):
-                    self._ask("DELETE", f"{self._core}/configmaps/{each}")
+                    return Started(name, self._page(name), findings=tuple(notes))
+            with suppress(GpuflowError):
+                if created:
+                    self._ask("DELETE", f"{self._core}/configmaps/{created}")
             raise
-        return Started(name, self._page(name), findings=_applied(created))
+        return Started(name, self._page(name), findings=tuple(notes))
 
     def state(self, run: str, plan: Plan | None = None) -> RunState:
         return self._shown(self._workflow(run), plan)
@@ -114,7 +111,7 @@ class ArgoRuns:
     def stop(self, run: str) -> RunState:
         state = self.state(run)
         if not state.is_over:
-            self._ask("PATCH", f"{self._workflows}/{run}", {"spec": {"shutdown": "Stop"}})
+            self._ask("PATCH", self._path(run), {"spec": {"shutdown": "Stop"}})
             state = self.state(run)
         return state
 
@@ -123,12 +120,12 @@ class ArgoRuns:
             workflow = self._workflow(run)
             if not self._shown(workflow).is_over:
                 raise fail("GF943", f"run {run} has not ended", where=self._where(run), hint=f"gpuflow stop {run}")
-            if (found := retried(workflow)) is None:
+            if (found := workflow_again(workflow)) is None:
                 text = f"nothing of run {run} has failed" + _hidden_nodes(workflow)
                 raise fail("GF943", text, where=self._where(run), hint="gpuflow submit starts another run")
             new, pods = found
             self._delete_pods(run, pods)
-            if self._ask("PUT", f"{self._workflows}/{run}", new).status != 409:
+            if self._ask("PUT", self._path(run), new).status != 409:
                 return Started(run, self._page(run))
         raise Unreachable(f"run {run} is being changed by others")
 
@@ -177,33 +174,28 @@ class ArgoRuns:
         for number, pod in enumerate(pods, 1):
             if query.attempt in (None, number) and query.rank is None:
                 yield f"{step}, attempt {number}", pod
-        for labels, notes, pod in self._rank_pods(workflow, step.rpartition(".")[2].partition("@")[0]):
-            attempt, rank = (
-                notes.get("gpuflow.dev/attempt", "1"),
-                labels.get("batch.kubernetes.io/job-completion-index"),
-            )
-            rank = rank or labels.get("training.kubeflow.org/replica-index") or labels.get("volcano.sh/task-index", "0")
-            if query.attempt in (None, int(attempt)) and query.rank in (None, int(rank)):
-                yield f"{step}, attempt {attempt}, rank {rank}", pod
-
-    def _rank_pods(self, workflow: Mapping[str, Any], step: str) -> Iterator[tuple[Any, Any, str]]:
-        """The pods of gangs of this step in this run."""
-        identities = (workflow["metadata"].get("uid"), workflow["metadata"]["name"])
-        answer = self._reader.get(f"{self._core}/pods", {"labelSelector": f"gpuflow.dev/gang,gpuflow.dev/step={step}"})
-        for pod in answer.body.get("items") or () if answer.status == 200 else ():
-            metadata = pod["metadata"]
-            if (metadata.get("labels") or {}).get("gpuflow.dev/run") in identities:
-                yield metadata["labels"], metadata.get("annotations") or {}, metadata["name"]
+        own = step.rpartition(".")[2].partition("@")[0]
+        answer = self._reader.get(f"{self._core}/pods", {"labelSelector": f"gpuflow.dev/gang,gpuflow.dev/step={own}"})
+        for metadata in (pod["metadata"] for pod in answer.body.get("items") or ()):
+            labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
+            attempt = notes.get("gpuflow.dev/attempt", "1")
+            rank = next((labels[each.rank] for each in KINDS.values() if each.rank in labels), "0")
+            is_ours = labels.get("gpuflow.dev/run") in (workflow["metadata"].get("uid"), workflow["metadata"]["name"])
+            if is_ours and query.attempt in (None, int(attempt)) and query.rank in (None, int(rank)):
+                yield f"{step}, attempt {attempt}, rank {rank}", metadata["name"]
 
     def _log(self, pod: str, follow: bool) -> Iterator[str]:
         query = {"container": "main", **({"follow": "true"} if follow else {})}
         try:
             yield from self._reader.text(f"{self._core}/pods/{pod}/log", query)
         except EnvironmentFailure as trouble:
-            raise _told(trouble) from None
+            raise _as_unreachable(trouble) from None
 
     def _page(self, run: str) -> str:
         return f"{self._url.rstrip('/')}/workflows/{self.namespace}/{run}" if self._url else ""
+
+    def _path(self, run: str) -> str:
+        return f"{self._workflows}/{quote(run, safe='')}"
 
     def _where(self, run: str) -> Where:
         return Where(f"argo {self.namespace}/{run}")
@@ -215,28 +207,22 @@ class ArgoRuns:
         try:
             answer = self._reader.get(path, {}) if method == "GET" else self._reader.send(method, path, body)
         except EnvironmentFailure as trouble:
-            raise _told(trouble) from None
+            raise _as_unreachable(trouble) from None
         said = answer.sentence or answer.reason
         if answer.status == 401:
-            text = "the cluster does not accept the credentials of the kubeconfig: 401 Unauthorized"
-            hint = "log in again, or name another context with --context"
-            raise EnvironmentFailure(Finding("GF411", text, Where("argo"), hint))
+            raise environment_failure("GF411", REFUSED_LOGIN, LOG_IN)
         if answer.status == 429 or answer.status >= 500:
             raise Unreachable(f"the cluster does not answer: {said}")
         if answer.status == 403 or (answer.status == 404 and missing):
-            text = (
-                f"{missing}: {said}"
-                if answer.status == 404
-                else f"you may not do it in namespace {self.namespace}: {said}"
-            )
+            text = missing if answer.status == 404 else f"you may not do it in namespace {self.namespace}"
             hint = "ask who runs the cluster, or name another --namespace or --context"
-            raise EnvironmentFailure(Finding("GF945", text, Where("argo"), hint))
+            raise environment_failure("GF945", f"{text}: {said}", hint)
         if answer.status >= 400 and answer.status not in (404, 409):
             raise fail("GF945", f"Argo's run is refused: {said}", where=Where("argo"))
         return answer
 
     def _find(self, run: str) -> Mapping[str, Any] | None:
-        answer = self._ask("GET", f"{self._workflows}/{run}")
+        answer = self._ask("GET", self._path(run))
         return answer.body if answer.status == 200 else None
 
     def _workflow(self, run: str) -> Mapping[str, Any]:
@@ -254,18 +240,22 @@ class ArgoRuns:
         text = f"run {run} was there already: nothing was started"
         return Started(run, self._page(run), False, (Finding("GF946", text, self._where(run), None, "note"),))
 
-    def _supply(self, submission: Submission) -> list[str]:
-        """Create the supervisor's ConfigMap where the run needs it and it is missing. The names of what was made."""
+    def _supply(self, submission: Submission) -> str | None:
+        """Create the supervisor's ConfigMap where the run needs it and it is missing. The name of what was made."""
         prefix = submission.plan.site.runtime.config_map
         name = config_map_name(prefix)
-        if name not in submission.compiled.text or self._ask("GET", f"{self._core}/configmaps/{name}").status != 404:
-            return []
+        # Whoever may not look can still start: the pods then say what they lack.
+        if (
+            name not in submission.compiled.text
+            or self._reader.get(f"{self._core}/configmaps/{name}", {}).status != 404
+        ):
+            return None
         if not submission.apply:
             text = f"namespace {self.namespace} lacks the ConfigMap {name}, which holds gpuflow-run"
             hint = "--apply creates it; so does gpuflow site runtime SITE | kubectl apply --server-side -f -"
             raise fail("GF944", text, where=Where("argo"), hint=hint)
         self._ask("POST", f"{self._core}/configmaps", config_map(prefix, self.namespace))
-        return [name]
+        return name
 
     def _delete_pods(self, run: str, pods: list[str]) -> None:
         """Delete pods, and wait until they are gone."""
@@ -279,10 +269,6 @@ class ArgoRuns:
             time.sleep(EVERY)
 
 
-def _applied(names: list[str]) -> tuple[Finding, ...]:
-    return tuple(Finding("GF948", f"created ConfigMap {name}", Where("argo"), None, "note") for name in names)
-
-
 def _hidden_nodes(workflow: Mapping[str, Any]) -> str:
     status = workflow.get("status") or {}
     if status.get("offloadNodeStatusVersion") and not status.get("nodes"):
@@ -294,7 +280,7 @@ def _is_part_of(name: str, step: str) -> bool:
     return name == step or name.startswith((f"{step}@", f"{step}."))
 
 
-def _told(trouble: EnvironmentFailure) -> Exception:
+def _as_unreachable(trouble: EnvironmentFailure) -> Exception:
     """No answer is a moment's trouble; a kubeconfig that cannot be used stays one."""
     first = trouble.findings[0]
     return Unreachable(first.message) if first.code == "GF412" else trouble

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gpuflow.core.errors import Finding
+from gpuflow.core.errors import EnvironmentFailure, Finding, Where
 from gpuflow.local.record import FAILED, INTERRUPTED, NOT_RUN, RUNNING, SKIPPED, SUCCEEDED, WAITING
 from gpuflow.plan import Plan
 from gpuflow.runtime.base.outcomes import EXIT_INTERRUPTED
 from gpuflow.targets.target import Compiled
 
 ENDS = {SUCCEEDED: 0, FAILED: 1, INTERRUPTED: EXIT_INTERRUPTED}
-"""The states in which a run is over, with the exit code of a command that watched it. Interrupted: somebody stopped it."""
+"""The states in which a run is over, with the exit code of who watched it. Interrupted: somebody stopped it."""
 STEP_ENDS = (SUCCEEDED, FAILED, INTERRUPTED, SKIPPED, NOT_RUN)
 
 
@@ -69,7 +69,7 @@ class RunState:
     """Its page in the engine's UI; empty where nobody told where the UI is."""
     state: str
     steps: tuple[StepState, ...]
-    """In the order of the pipeline; copies behind their step, steps inside a sub-pipeline behind the one they are in."""
+    """In the order of the pipeline; copies behind their step, those of a sub-pipeline behind the one they are in."""
     because: str = ""
     findings: tuple[Finding, ...] = ()
     """What was said when it was started."""
@@ -174,8 +174,14 @@ class RunClient(Protocol):
         ...
 
 
-class Unreachable(Exception):
-    """No answer now: the engine restarts, or the network is gone. Carries the sentence."""
+class Unreachable(EnvironmentFailure):
+    """No answer now: the engine restarts, or the network is gone. Who asks once fails with the sentence (GF940)."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(Finding("GF940", sentence, Where("engine"), "ask again, or give it longer with --timeout"))
+
+    def __str__(self) -> str:
+        return self.findings[0].message
 
 
 __all__ = [

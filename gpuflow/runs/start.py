@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail
 from gpuflow.local.runner import with_values
 from gpuflow.plan import Plan, plan_of
-from gpuflow.runs.model import Connection, RunClient, Started, Submission, Unreachable
+from gpuflow.runs.model import Connection, RunClient, Started, Submission
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import load_target
@@ -55,28 +56,23 @@ def start(
     else:
         findings.append(Finding("GF947", "not checked: somebody said so", where, "leave --no-check out", "note"))
     submission = Submission(plan, compiled, connection.namespace, order.params, order.name, order.apply)
-    try:
-        started = client.submit(submission)
-    except Unreachable as trouble:
-        hint = "nothing was started as far as anybody can see; with --name a second try starts no second run"
-        raise EnvironmentFailure(Finding("GF940", str(trouble), Where(client.engine), hint)) from None
-    return plan, started, findings
+    return plan, client.submit(submission), findings
 
 
 def verdict(engine: str, connection: Connection, pipeline: Pipeline, site: Site, where: Where) -> list[Finding]:
     """What `gpuflow check` says of it on the live cluster, in a line; GF942 where that is never."""
     from gpuflow.checker.run import check
     from gpuflow.checker.snapshot.prepared import PreparedCluster
+    from gpuflow.cluster.api_server import Reader
     from gpuflow.cluster.live import read_live
     from gpuflow.demands import demand_of
 
     if connection.namespace is None:
         return [_unchecked("no namespace is given", where)]
 
-    def read(namespace: str) -> Any:
-        return read_live(namespace, connection.context, kubeconfig=connection.kubeconfig, timeout=connection.timeout)
-
     try:
+        reader = Reader(connection.context, connection.kubeconfig, connection.timeout)
+        read = partial(read_live, context=connection.context, reader=reader)
         cluster = PreparedCluster(read(connection.namespace), connection.namespace, read=read)
     except EnvironmentFailure as trouble:
         return [_unchecked(trouble.findings[0].message, where)]

@@ -43,6 +43,7 @@ PAGES = {
     "docs/guides/quota.md": Page(("core",), folder="docs/examples/quota"),
     "docs/guides/run-locally.md": Page(("core",)),
     "docs/guides/spot-and-checkpoints.md": Page(("core",)),
+    "docs/guides/submit.md": Page(("core",)),
     "docs/guides/why.md": Page(("core",), folder="docs/examples/why"),
     "docs/reference/airflow.md": Page(("airflow",)),
     "docs/reference/checking.md": Page(("core",), folder="docs/examples/quota"),
