@@ -401,6 +401,8 @@ OWN = {
     "readers/python/inside_engine.py": "runs in a process of its own, beside the user's file, without credentials",
     "readers/python/programs.py": "the log and the answer of that process, in a folder made for it",
     "cli/logs.py": "logs in the folder of a run on this machine",
+    "runs/airflow_api.py": "opens web addresses, and no files",
+    "runs/airflow_dags.py": "the compiled file in Airflow's own DAGs folder",
     "local/approvals.py": "an answer in the folder of the run",
     "local/attempt.py": "what an attempt left in the folder of the run",
     "local/containers.py": "the supervisor, which is put into the folder of runs for containers",

@@ -153,7 +153,10 @@ class AirflowClient:
             is_paused = (self._api.get("dags", dag) or {}).get("is_paused")
             because = "the DAG is paused" if is_paused else "Airflow has not begun it, perhaps for its max_active_runs"
         elif state == FAILED and stopped is not None:
-            state, because = INTERRUPTED, f"stopped at {stopped:%H:%M:%S} UTC, without exit steps{self._left(tasks)}"
+            state, because = (
+                INTERRUPTED,
+                f"stopped at {stopped:%H:%M:%S} UTC, without exit steps{self._volumes_text(tasks)}",
+            )
         elif len(deferred) > MOST_ASKED:
             because = f"of {len(deferred)} pods, {MOST_ASKED} were asked whether they run or wait"
         return RunState(run, self.engine, dag, self._url(dag, place[3]), state, tuple(_tree("", leaves)), because)
@@ -224,7 +227,7 @@ class AirflowClient:
             self._known[key] = " ".join(str(told[-1].get("exc_value")).split())[:500] if told else ""
         return str(self._known[key])
 
-    def _left(self, tasks: list[dict[str, Any]]) -> str:
+    def _volumes_text(self, tasks: list[dict[str, Any]]) -> str:
         """The volumes that a stopped run leaves."""
         made = [each for each in tasks if each["operator"] == "MakeClaim" and each["state"] == "success"]
         names = [str(self._outputs(each).get("return_value")) for each in made]

@@ -39,7 +39,7 @@ class Answer(NamedTuple):
     date: str = ""
 
 
-def setting(section: str, key: str) -> str:
+def config_value(section: str, key: str) -> str:
     """What Airflow's configuration on this machine says: its environment, or airflow.cfg. Empty: nothing."""
     if found := os.environ.get(f"AIRFLOW__{section}__{key}".upper()):
         return found
@@ -65,7 +65,7 @@ class Api:
     """One Airflow, asked as one user."""
 
     def __init__(self, url: str | None = None, timeout: float = 60) -> None:
-        self.url = (url or os.environ.get("GPUFLOW_AIRFLOW_URL") or setting("api", "base_url")).rstrip("/")
+        self.url = (url or config_value("api", "base_url")).rstrip("/")
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             text = "the address of Airflow is none, or holds a password" if self.url else "nobody says where Airflow is"

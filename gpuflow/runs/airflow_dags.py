@@ -9,11 +9,13 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpuflow.core.errors import Finding, GpuflowError, Where, fail
-from gpuflow.runs.airflow_api import WHERE, Api, setting
+from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail
+from gpuflow.local.record import write_whole
+from gpuflow.runs.airflow_api import WHERE, Api, config_value
 from gpuflow.runs.model import Submission
 
 READ_WITHIN = 420.0
@@ -85,21 +87,23 @@ class Dag:
 
     def _put_file(self, lack: Finding, undo: ExitStack) -> Finding:
         """Write the compiled file, and wait until Airflow has read it."""
-        folder = Path(setting("core", "dags_folder") or "/-").expanduser()
+        folder = Path(config_value("core", "dags_folder") or "/-").expanduser()
         if not folder.is_dir():
             text = f"{lack.message}; --apply writes into Airflow's DAGs folder, and on this machine there is none"
             raise fail(lack.code, text, where=lack.where, hint=f"set AIRFLOW__CORE__DAGS_FOLDER; or {self._write}")
         dag = self._api.get("dags", self.name) or {}
         file = folder / (dag.get("relative_fileloc") or self._file)
-        before = file.read_bytes() if file.exists() else None
-        if before is not None and not HEADER.search(before.decode("utf-8", "replace")):
+        before = file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
+        if before is not None and not HEADER.search(before):
             text = f"{file} is no compiled file, and is not replaced"
             raise fail("GF974", text, where=Where(str(file)), hint="move it away, or rename the pipeline")
         known = {each["timestamp"] for each in self._import_errors()}
-        undo.callback(file.unlink if before is None else lambda: file.write_bytes(before))
-        part = file.with_name(f".{file.name}.part")
-        part.write_text(self._submission.compiled.text, encoding="utf-8")
-        part.replace(file)
+        undo.callback(partial(file.unlink, missing_ok=True) if before is None else partial(write_whole, file, before))
+        try:
+            write_whole(file, self._submission.compiled.text)
+        except OSError as fault:
+            text, hint = f"{file} cannot be written: {fault.strerror or fault}", self._write
+            raise EnvironmentFailure(Finding("GF906", text, Where(str(file)), hint)) from None
         if dag.get("file_token"):
             self._api.ask("PUT", "parseDagFile", dag["file_token"], accept=(404, 409))
         end = time.monotonic() + READ_WITHIN

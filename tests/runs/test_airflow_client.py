@@ -1,5 +1,7 @@
 """Runs on Airflow, on recorded answers of its API: what is shown, started, stopped and cleared, and the ways in which
 an Airflow may not answer. A whole Airflow is in tests/targets/airflow/test_airflow_submit.py.
+
+Tests gpuflow/runs/airflow_api.py and gpuflow/runs/airflow_dags.py.
 """
 
 from __future__ import annotations
@@ -379,6 +381,20 @@ def test_a_file_that_somebody_wrote_is_not_replaced(deployed: Airflow, plan: Pla
         client(deployed).submit(submission(plan, apply=True))
     assert code_of(trouble) == "GF974"
     assert (folder / "sweep.py").read_text() == "mine = 1\n"
+
+
+def test_a_folder_that_cannot_be_written_is_said(
+    deployed: Airflow, plan: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: Path, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(airflow_dags, "write_whole", full)
+    deployed.answers["dagSources/sweep"] = 404
+    with pytest.raises(EnvironmentFailure, match="cannot be written: No space left on device") as trouble:
+        client(deployed).submit(submission(plan, apply=True))
+    assert code_of(trouble) == "GF906"
+    assert deployed.sent("POST") == []
 
 
 def test_apply_without_the_folder_says_so(airflow: Airflow, plan: Plan) -> None:
