@@ -30,7 +30,8 @@ class Dag:
     def __init__(self, api: Api, submission: Submission) -> None:
         self._api, self._submission, self._pipeline = api, submission, submission.plan.pipeline
         self.name, self._file = self._pipeline.name, submission.compiled.artifact.name
-        self._write = f"gpuflow compile {self._pipeline.source.file or 'FILE'} --target airflow -o DAGS_FOLDER/ "
+        where = f" --namespace {submission.namespace}" if submission.namespace else ""
+        self._write = f"gpuflow compile {self._pipeline.source.file or 'FILE'} --target airflow{where} -o DAGS_FOLDER/ "
         self._write += f"writes {self._file} there; with --apply, submit does it where the folder is on this machine"
 
     def ready(self, undo: ExitStack) -> Iterator[Finding]:
