@@ -16,13 +16,13 @@ from rich.text import Text
 
 from gpuflow.core.printable import line
 from gpuflow.local.console import MARKS, STYLES
-from gpuflow.local.record import RUNNING, WAITING
+from gpuflow.local.record import NOT_RUN, RUNNING, SKIPPED, SUCCEEDED
 from gpuflow.runs.model import RunState, StepState
 from gpuflow.runs.watch import progress_text, step_text
 
 _BAR = 16
 _MOST = 40
-"""So many steps are shown; of more, those that run, wait or have failed come first."""
+"""So many steps are shown; of more, those that run, wait or have failed."""
 
 
 class LiveTree:
@@ -42,15 +42,15 @@ class LiveTree:
         self._live.console.print(Text(line(sentence)))
 
     def update(self, state: RunState) -> None:
-        self._live.update(drawing(state))
+        self._live.update(picture(state))
 
 
-def drawing(state: RunState) -> RenderableType:
+def picture(state: RunState) -> RenderableType:
     """The run as rich draws it, cut to what a screen shows."""
     head = Text(line(f"{state.run}  {state.state}" + (f": {state.because}" if state.because else "")), style="bold")
     shown = list(state.steps)
     if len(shown) > _MOST:
-        shown = [each for each in shown if each.state in (RUNNING, WAITING) or each.state not in MARKS][:_MOST]
+        shown = ([each for each in shown if each.state not in (SUCCEEDED, SKIPPED, NOT_RUN)] or shown)[:_MOST]
     rows = Table.grid(padding=(0, 1))
     for step in shown:
         rows.add_row(_mark(step), _name(step), _rest(step))

@@ -106,7 +106,7 @@ class ArgoRuns:
         return Started(name, self._page(name), findings=tuple(notes))
 
     def state(self, run: str, plan: Plan | None = None) -> RunState:
-        return self._shown(self._workflow(run), plan)
+        return self._run_state(self._workflow(run), plan)
 
     def stop(self, run: str) -> RunState:
         state = self.state(run)
@@ -118,7 +118,7 @@ class ArgoRuns:
     def retry(self, run: str) -> Started:
         for _ in range(3):  # the controller may change it in between
             workflow = self._workflow(run)
-            if not self._shown(workflow).is_over:
+            if not self._run_state(workflow).is_over:
                 raise fail("GF943", f"run {run} has not ended", where=self._where(run), hint=f"gpuflow stop {run}")
             if (found := workflow_again(workflow)) is None:
                 text = f"nothing of run {run} has failed" + _hidden_nodes(workflow)
@@ -133,7 +133,7 @@ class ArgoRuns:
         shown: set[str] = set()
         while True:
             workflow = self._workflow(run)
-            state = self._shown(workflow)
+            state = self._run_state(workflow)
             steps = [each for each in state.steps if _is_part_of(each.name, query.step)]
             if not steps:
                 known = ", ".join(each.name for each in state.steps[:20])
@@ -154,7 +154,7 @@ class ArgoRuns:
 
     # -- what a run consists of
 
-    def _shown(self, workflow: Mapping[str, Any], plan: Plan | None = None) -> RunState:
+    def _run_state(self, workflow: Mapping[str, Any], plan: Plan | None = None) -> RunState:
         status, metadata = workflow.get("status") or {}, workflow["metadata"]
         labels, run = metadata.get("labels") or {}, str(metadata["name"])
         state = _STATES.get(status.get("phase") or "", WAITING)

@@ -99,7 +99,7 @@ class Steps:
         template = self._templates.get(task["template"], {})
         return "http" in template or any(self._sends_alerts(each) for each in self._tasks(task["template"]))
 
-    def _wrapped(self, task: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _inner_task(self, task: Mapping[str, Any]) -> dict[str, Any] | None:
         """The task inside a template that only stands around a step."""
         tasks = self._tasks(task["template"])
         alone = tasks[0] if len(tasks) == 1 and tasks[0]["name"] == task["name"] else None
@@ -109,7 +109,7 @@ class Steps:
     def _step(self, task: Mapping[str, Any], name: str, key: str, *, is_over: bool) -> list[StepState]:
         outer = self._nodes.get(name)
         is_loop = "withItems" in task or "withParam" in task
-        while (inner := self._wrapped(task)) is not None:
+        while (inner := self._inner_task(task)) is not None:
             task, name = inner, f"{name}.{inner['name']}"
             is_loop = is_loop or "withItems" in task or "withParam" in task
         if not is_loop:

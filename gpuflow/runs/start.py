@@ -68,14 +68,14 @@ def verdict(engine: str, connection: Connection, pipeline: Pipeline, site: Site,
     from gpuflow.demands import demand_of
 
     if connection.namespace is None:
-        return [_unchecked("no namespace is given", where)]
+        return [_not_checked_note("no namespace is given", where)]
 
     try:
         reader = Reader(connection.context, connection.kubeconfig, connection.timeout)
         read = partial(read_live, context=connection.context, reader=reader)
         cluster = PreparedCluster(read(connection.namespace), connection.namespace, read=read)
     except EnvironmentFailure as trouble:
-        return [_unchecked(trouble.findings[0].message, where)]
+        return [_not_checked_note(trouble.findings[0].message, where)]
     report = check(demand_of(pipeline, site, engine), cluster, connection.namespace)
     grave = [each for each in report.findings if each.severity == "error"]
     if report.verdict == "never":
@@ -91,6 +91,6 @@ def verdict(engine: str, connection: Connection, pipeline: Pipeline, site: Site,
     return [Finding("GF947", f"the check says {report.verdict}{told}", where, hint, "note")]
 
 
-def _unchecked(why: str, where: Where) -> Finding:
+def _not_checked_note(why: str, where: Where) -> Finding:
     hint = "gpuflow check says whether the cluster admits it, from a snapshot too"
     return Finding("GF947", f"not checked against the cluster: {why}", where, hint, "note")

@@ -84,7 +84,7 @@ class Reasons:
         return replace(state, steps=tuple(self._with_reason(each, now) for each in state.steps))
 
     def _with_reason(self, step: StepState, now: float) -> StepState:
-        if self._why is None or now - self._since.get(step.name, now) < self._long:
+        if self._why is None or step.name not in self._since or now - self._since[step.name] < self._long:
             return step
         asked, sentence = self._known.get(step.name, (0.0, ""))
         if not asked or now - asked >= self._again:

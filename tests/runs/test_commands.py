@@ -1,6 +1,7 @@
 """`gpuflow submit`, `status`, `stop`, `retry` and `logs` against an API server in memory; tests/cluster has a real one.
 
-Tests gpuflow/runs/argo.py, gpuflow/runs/start.py, gpuflow/cli/submit.py and its siblings.
+Tests gpuflow/runs/argo.py, gpuflow/runs/start.py, gpuflow/runs/model.py, gpuflow/cli/engine_runs.py,
+gpuflow/cli/submit.py, gpuflow/cli/status.py, gpuflow/cli/stop.py and gpuflow/cli/retry.py.
 """
 
 from __future__ import annotations
