@@ -127,14 +127,15 @@ def client(airflow: Services, monkeypatch: pytest.MonkeyPatch) -> AirflowClient:
     return found
 
 
-def submission(folder: Path, name: str = "sweep", text: str = PIPELINE, **more: Any) -> Submission:
-    file = folder / f"{name}.yaml"
-    file.write_text(text.replace("name: sweep", f"name: {name}", 1))
-    pipeline = load(file)
-    plan = plan_of(pipeline, Site.load("nvidia"))
-    request = Request(pipeline, plan.site, "ml", file.name, known=plan)
+def submission(
+    folder: Path, pipeline: str = "sweep", text: str = PIPELINE, *, apply: bool = False, name: str | None = None
+) -> Submission:
+    file = folder / f"{pipeline}.yaml"
+    file.write_text(text.replace("name: sweep", f"name: {pipeline}", 1))
+    plan = plan_of(load(file), Site.load("nvidia"))
+    request = Request(plan.pipeline, plan.site, "ml", file.name, known=plan)
     compiled = compile_with(load_target("airflow"), request, allow_lossy=False)
-    return Submission(plan, compiled, "ml", more.pop("params", {}), **more)
+    return Submission(plan, compiled, "ml", {}, name, apply)
 
 
 def until(client: AirflowClient, run: str, plan: Plan | None, holds: Callable[[RunState], bool]) -> RunState:
@@ -154,20 +155,20 @@ def states(state: RunState) -> dict[str, tuple[str, int]]:
     return {each.name: (each.state, each.attempts) for each in state.steps}
 
 
-def deployed(client: AirflowClient, folder: Path, name: str, text: str, **more: Any) -> tuple[str, Plan]:
-    """A pipeline whose DAG is written, read and unpaused, and the run of it that was started."""
-    asked = submission(folder, name, text, apply=True, **more)
+def started(client: AirflowClient, folder: Path, name: str, text: str) -> tuple[str, Plan]:
+    """A run of a pipeline whose DAG is written, read and unpaused first."""
+    asked = submission(folder, name, text, apply=True)
     return client.submit(asked).run, asked.plan
 
 
 def test_a_run_is_started_followed_and_shown(client: AirflowClient, tmp_path: Path) -> None:
     with pytest.raises(GpuflowError, match='no DAG "sweep"'):
         client.submit(submission(tmp_path))
-    started = client.submit(submission(tmp_path, apply=True, name="first"))
-    assert [each.code for each in started.findings] == ["GF948", "GF948"]
+    first = client.submit(submission(tmp_path, apply=True, name="first"))
+    assert [each.code for each in first.findings] == ["GF948", "GF948"]
     assert client.submit(submission(tmp_path, apply=True, name="first")).is_new is False
     plan = submission(tmp_path).plan
-    state = until(client, started.run, plan, lambda state: state.is_over)
+    state = until(client, first.run, plan, lambda state: state.is_over)
     assert (state.run, state.state) == ("sweep/first", "succeeded"), states(state)
     assert states(state) == {
         "prepare": ("succeeded", 1),
@@ -180,8 +181,8 @@ def test_a_run_is_started_followed_and_shown(client: AirflowClient, tmp_path: Pa
     found = {each.name: each for each in state.steps}
     assert found["prepare"].outputs == {"rows": "3", "greeting": "hello"}
     assert [found[f"train@{index}"].outputs for index in (0, 1)] == [{"score": "0.1"}, {"score": "0.2"}]
-    assert client.state(started.run).steps == state.steps
-    (part,) = client.logs(started.run, LogQuery("train@1"))
+    assert client.state(first.run).steps == state.steps
+    (part,) = client.logs(first.run, LogQuery("train@1"))
     assert (part.title, part.text) == ("train@1, attempt 1", "hello from the pod\n")
     edited = submission(tmp_path, text=PIPELINE.replace("greeting=hello", "greeting=hi"))
     with pytest.raises(GpuflowError, match="is not that of this source"):
@@ -192,7 +193,7 @@ def test_a_run_that_failed_is_retried_from_what_failed(
     client: AirflowClient, server: PlayedPods, tmp_path: Path
 ) -> None:
     server.mended = False
-    run, plan = deployed(client, tmp_path, "breaks", PIPELINE.replace("[give, {join: [score=, {item: lr}]}]", "[fail]")
+    run, plan = started(client, tmp_path, "breaks", PIPELINE.replace("[give, {join: [score=, {item: lr}]}]", "[fail]")
                          .replace("    outputs: {score: float}\n", ""))  # fmt: skip
     state = until(client, run, plan, lambda state: state.is_over)
     assert state.state == "failed"
@@ -221,7 +222,7 @@ def test_a_run_that_was_stopped_ends_its_pods_and_can_be_retried(
     text = PIPELINE.replace("[{param: word}]", "[hold]").replace(
         "[good]}", "[good]}\n  later: {on: success, command: [good]}"
     )
-    run, plan = deployed(client, tmp_path, "holds", text)
+    run, plan = started(client, tmp_path, "holds", text)
     state = until(client, run, plan, lambda state: states(state)["join"][0] == "running")
     (held,) = [name for name in server.pods if "join" in name]
     assert states(state)["train"] == ("succeeded", 2)
@@ -246,7 +247,7 @@ def test_a_run_that_was_stopped_ends_its_pods_and_can_be_retried(
 def test_a_server_that_restarts_is_waited_for(
     airflow: Services, client: AirflowClient, server: PlayedPods, tmp_path: Path
 ) -> None:
-    run, plan = deployed(client, tmp_path, "restarts", PIPELINE.replace("[{param: word}]", "[hold]"))
+    run, plan = started(client, tmp_path, "restarts", PIPELINE.replace("[{param: word}]", "[hold]"))
     until(client, run, plan, lambda state: states(state)["join"][0] == "running")
     (api,) = [each for each in airflow._running if "api-server" in each.args]
     airflow._running.remove(api)
@@ -264,7 +265,7 @@ def test_a_server_that_restarts_is_waited_for(
 def test_a_dag_that_is_paused_or_cannot_be_imported_is_said(
     airflow: Services, client: AirflowClient, tmp_path: Path
 ) -> None:
-    run, plan = deployed(client, tmp_path, "paused", PIPELINE)
+    run, plan = started(client, tmp_path, "paused", PIPELINE)
     until(client, run, plan, lambda state: state.is_over)
     airflow.ask("PATCH", "/dags/paused?update_mask=is_paused", {"is_paused": True})
     with pytest.raises(GpuflowError, match='the DAG "paused" is paused'):
@@ -275,5 +276,5 @@ def test_a_dag_that_is_paused_or_cannot_be_imported_is_said(
     with pytest.raises(GpuflowError, match=r"cannot import broken\.py: ModuleNotFoundError: .*no_such_module"):
         client.submit(broken)
     # What stands in the folder is a compiled file, so --apply may put the right one there.
-    started = client.submit(submission(tmp_path, "broken", apply=True))
-    assert until(client, started.run, broken.plan, lambda state: state.is_over).state == "succeeded"
+    mended = client.submit(submission(tmp_path, "broken", apply=True))
+    assert until(client, mended.run, broken.plan, lambda state: state.is_over).state == "succeeded"
