@@ -329,8 +329,9 @@ def _ended_after(task: Task, stopped: datetime | None) -> bool:
 
 
 def _has_failed(task: Task, stopped: datetime | None) -> bool:
-    is_cut_off = task["state"] == "skipped" and _ended_after(task, stopped)
-    return task["state"] in ("failed", "upstream_failed") or is_cut_off
+    """Whether it is to be retried. What a stop has skipped cannot be told from a step that its condition skipped,
+    which is skipped again."""
+    return task["state"] in ("failed", "upstream_failed") or (task["state"] == "skipped" and stopped is not None)
 
 
 def copy_name(task: str, index: int, plan: Plan | None = None) -> str:
