@@ -273,7 +273,7 @@ class AirflowClient:
         log.is_read = number < task["try_number"] or _is_over(task)
         program = [PROGRAM.sub("", line) for line in lines if PROGRAM.match(line)]
         log.has_program |= bool(program)
-        log.others += lines
+        log.others += [line for line in lines if not line.startswith("::")]
         if shown := program or (log.others if log.is_read and not log.has_program else []):
             yield LogPart(f"{copy_name(task['task_id'], task['map_index'])}, attempt {number}", "\n".join([*shown, ""]))
 

@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ StepPods.extract_xcom = lambda self, pod, **_: json.loads((pod.metadata.annotati
 
 
 class PlayedPods(StandIn):
-    """Pods that do what their command says: `good`, `give a=1`, `fail`, or `hold` until they are deleted."""
+    """Pods that do what their command says: `good`, `give a=1`, `fail`, or `hold` until they are let go or deleted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,6 +74,8 @@ class PlayedPods(StandIn):
         """What each pod was to do, as they were made."""
         self.mended = False
         """`fail` succeeds from now on."""
+        self.holding = True
+        """`hold` holds its pod."""
 
     def _post(self, _: None, query: dict[str, str], body: dict[str, Any]) -> tuple[int, Any]:
         status, pod = super()._post(None, query, body)
@@ -87,10 +88,14 @@ class PlayedPods(StandIn):
             given = dict(each.split("=") for each in values)
             pod["metadata"].setdefault("annotations", {})["played"] = json.dumps(given)
         code = 3 if word == "fail" and not self.mended else 0
-        self._left[name] = (
-            [running()] if word == "hold" else [running(), deepcopy(ended(code, "Error" if code else "Completed"))]
-        )
+        self._left[name] = [running()] if word == "hold" else [running(), ended(code, "Error" if code else "Completed")]
         return status, pod
+
+    def _advance(self, name: str) -> None:
+        super()._advance(name)
+        is_held = name in self.pods and "hold" in self.pods[name]["spec"]["containers"][0]["command"]
+        if is_held and not self.holding:
+            self.pods[name]["status"] |= ended(0)["status"]
 
 
 @pytest.fixture(scope="module")
@@ -222,6 +227,7 @@ def test_a_run_that_was_stopped_ends_its_pods_and_can_be_retried(
     text = PIPELINE.replace("[{param: word}]", "[hold]").replace(
         "[good]}", "[good]}\n  later: {on: success, command: [good]}"
     )
+    server.holding = True
     run, plan = started(client, tmp_path, "holds", text)
     state = until(client, run, plan, lambda state: states(state)["join"][0] == "running")
     (held,) = [name for name in server.pods if "join" in name]
@@ -248,7 +254,8 @@ def test_a_server_that_restarts_is_waited_for(
     airflow: Services, client: AirflowClient, server: PlayedPods, tmp_path: Path
 ) -> None:
     run, plan = started(client, tmp_path, "restarts", PIPELINE.replace("[{param: word}]", "[hold]"))
-    until(client, run, plan, lambda state: states(state)["join"][0] == "running")
+    path = f"/dags/restarts/dagRuns/{run.partition('/')[2]}/taskInstances/join"
+    airflow.until(lambda: airflow.ask("GET", path)["state"] == "deferred", "join to wait for its pod")
     (api,) = [each for each in airflow._running if "api-server" in each.args]
     airflow._running.remove(api)
     os.killpg(api.pid, signal.SIGKILL)
@@ -256,8 +263,7 @@ def test_a_server_that_restarts_is_waited_for(
     with pytest.raises(Unreachable):
         client.state(run, plan)
     airflow.start("api-server")
-    for name in [name for name in server.pods if "join" in name]:
-        server._left[name] = [ended(0)]
+    server.holding = False
     state = until(client, run, plan, lambda state: state.is_over)
     assert state.state == "succeeded", states(state)
 
