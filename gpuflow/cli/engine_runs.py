@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import TextIO
 
 from gpuflow.cli.inputs import add_live, add_namespace, read_site
-from gpuflow.cli.terminal import paint, show_json
+from gpuflow.cli.terminal import line_writer, paint, show_json
 from gpuflow.core.errors import Finding
-from gpuflow.core.printable import colored_lines, lines
 from gpuflow.engines import engine_choices
 from gpuflow.plan import Plan
 from gpuflow.runs import Connection, client_of
@@ -58,14 +57,7 @@ def reach(args: argparse.Namespace) -> RunClient:
 
 def writer(args: argparse.Namespace) -> Callable[[str], None]:
     """Lines for a person; with --format json they leave standard output alone."""
-    out = sys.stderr if args.format == "json" else sys.stdout
-
-    def write(text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # nobody reads any more: the run goes on
-            out.write((colored_lines(text) if "\x1b" in text else lines(text)) + "\n")
-            out.flush()
-
-    return write
+    return line_writer(sys.stderr if args.format == "json" else sys.stdout)
 
 
 def show(args: argparse.Namespace, state: RunState) -> int:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from pathlib import Path
 
 from gpuflow import local
 from gpuflow.cli.inputs import load_pipeline, with_params
-from gpuflow.cli.terminal import paint, show_json
+from gpuflow.cli.terminal import line_writer, paint, show_json
 from gpuflow.core.errors import Where, fail
-from gpuflow.core.printable import colored_lines, lines
 from gpuflow.local import Console
 from gpuflow.local.record import FOLDER, find
 from gpuflow.local.resume import LATEST
@@ -71,17 +69,10 @@ def run(args: argparse.Namespace) -> int:
     pipeline = _pipeline(args)
     given = with_params(pipeline, args.param)
     out = sys.stderr if args.format == "json" else sys.stdout
-
-    def write(text: str) -> None:
-        # The run goes on where nobody reads any more: `gpuflow run … | head`, or a terminal that is gone.
-        with contextlib.suppress(OSError, ValueError):
-            out.write((colored_lines(text) if "\x1b" in text else lines(text)) + "\n")
-            out.flush()
-
     result = local.run(
         pipeline,
         params={name: param.default for name, param in given.params.items() if param.is_given},
-        console=Console(write, lambda text, style: paint(text, style, stream=out)),
+        console=Console(line_writer(out), lambda text, style: paint(text, style, stream=out)),
         folder=args.folder,
         site=args.site,
         resume=args.resume,

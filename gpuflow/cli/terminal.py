@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from time import monotonic
 from typing import Any, TextIO
@@ -74,6 +74,17 @@ def print_text(text: str, stream: TextIO | None = None) -> None:
     """Print text for people, by default on standard output. Only gpuflow's own colors pass."""
     out = stream or sys.stdout
     out.write(colored_lines(text) if uses_color(out) else lines(text))
+
+
+def line_writer(out: TextIO) -> Callable[[str], None]:
+    """Writes a line at once. A run goes on where nobody reads any more: `… | head`, or a terminal that is gone."""
+
+    def write(text: str) -> None:
+        with suppress(OSError, ValueError):
+            out.write((colored_lines(text) if "\x1b" in text else lines(text)) + "\n")
+            out.flush()
+
+    return write
 
 
 def put(document: str) -> None:

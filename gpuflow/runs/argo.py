@@ -3,8 +3,10 @@
 The Workflow holds the whole compiled specification, so that a run needs no template in the cluster. Its name is chosen
 here: after an answer that got lost, the same name shows whether the run was made.
 
-`stop` sets `spec.shutdown: Stop`. Argo then sends SIGTERM to the programs, and SIGKILL after the grace of their pods,
-and runs the exit handler. `Terminate` would do the first two alone, and the exit steps of a pipeline always run.
+`stop` sets the deadline of the run to now. Argo then sends SIGTERM to the programs, SIGKILL after the grace of their
+pods, and runs the exit handler to its end. `spec.shutdown: Stop` starts the exit steps too, but ends the run before
+they have ended when the handler is a DAG (`isShutdown` in dag.go, 4.0.2), and `Terminate` starts none. Only a run of
+a template in the cluster, whose deadline Argo reads once, gets a `Stop`.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from urllib.parse import quote
 import yaml
 
 from gpuflow.cluster.api_server import LOG_IN, REFUSED_LOGIN, Answer, Reader, environment_failure
-from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail
+from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail, join_names
 from gpuflow.local.record import FAILED, INTERRUPTED, RUNNING, SUCCEEDED, WAITING
 from gpuflow.plan import Plan
 from gpuflow.pod.build import LABEL
-from gpuflow.runs.argo_nodes import Steps
+from gpuflow.runs.argo_nodes import STOPPED, Steps, is_stopped
 from gpuflow.runs.argo_retry import workflow_again
 from gpuflow.runs.model import (
     STEP_ENDS,
@@ -109,11 +111,14 @@ class ArgoRuns:
         return self._run_state(self._workflow(run), plan)
 
     def stop(self, run: str) -> RunState:
-        state = self.state(run)
-        if not state.is_over:
-            self._ask("PATCH", self._path(run), {"spec": {"shutdown": "Stop"}})
-            state = self.state(run)
-        return state
+        workflow = self._workflow(run)
+        if not self._run_state(workflow).is_over and not is_stopped(workflow):
+            change: dict[str, Any] = {"spec": {"shutdown": "Stop"}}
+            if "workflowTemplateRef" not in workflow["spec"]:
+                before = str(workflow["spec"].get("activeDeadlineSeconds", ""))
+                change = {"metadata": {"annotations": {STOPPED: before}}, "spec": {"activeDeadlineSeconds": 0}}
+            workflow = self._ask("PATCH", self._path(run), change).body
+        return self._run_state(workflow)
 
     def retry(self, run: str) -> Started:
         for _ in range(3):  # the controller may change it in between
@@ -158,13 +163,16 @@ class ArgoRuns:
         status, metadata = workflow.get("status") or {}, workflow["metadata"]
         labels, run = metadata.get("labels") or {}, str(metadata["name"])
         state = _STATES.get(status.get("phase") or "", WAITING)
-        if state == FAILED and (workflow.get("spec") or {}).get("shutdown"):
-            state = INTERRUPTED
         because = "" if state in (SUCCEEDED, RUNNING) else str(status.get("message") or "")
+        if state == FAILED and is_stopped(workflow):
+            state, because = INTERRUPTED, "somebody stopped it"
         if state == WAITING and not because:
             because = "Argo has not begun it: does its controller run, and does it watch this namespace?"
         pipeline = labels.get(PIPELINE) or labels.get("workflows.argoproj.io/workflow-template") or run
         steps = Steps(workflow).states(plan)
+        if state == FAILED and not because:
+            because = join_names([each.name for each in steps if each.state == FAILED and each.pods])
+            because = because and f"{because} failed"
         return RunState(run, self.engine, pipeline, self._page(run), state, steps, because + _hidden_nodes(workflow))
 
     def _pods(

@@ -9,6 +9,7 @@ and are passed over.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 import zlib
@@ -24,8 +25,10 @@ from gpuflow.runtime.supervise.evidence import from_argo, judge
 
 Node = Mapping[str, Any]
 _STATES = {"Succeeded": SUCCEEDED, "Skipped": SKIPPED, "Omitted": SKIPPED, "Failed": FAILED, "Error": FAILED}
-_SHUTDOWN = re.compile("(workflow shutdown|Stopped) with strategy")
-"""How Argo begins the message of a node that `spec.shutdown` has ended."""
+STOPPED = "gpuflow.dev/stopped"
+"""An annotation of a run that `gpuflow stop` has ended: the deadline that it had before."""
+_ENDED = re.compile("(workflow shutdown|Stopped) with strategy|(Step|retry) exceeded (its|workflow) deadline")
+"""How Argo begins the message of a node that a stop has ended."""
 _NEEDS = re.compile(r"([\w-]+)\.Succeeded")
 _COPY = re.compile(r"\((\d+)[:)]")
 _GROUPS = ("DAG", "TaskGroup")
@@ -37,6 +40,11 @@ def nodes_of(workflow: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if packed := status.get("compressedNodes"):
         return dict(json.loads(zlib.decompress(base64.b64decode(packed), wbits=47)))
     return dict(status.get("nodes") or {})
+
+
+def is_stopped(workflow: Mapping[str, Any]) -> bool:
+    """Whether somebody has ended it."""
+    return bool(workflow["spec"].get("shutdown")) or STOPPED in (workflow["metadata"].get("annotations") or {})
 
 
 def pod_name(workflow: Mapping[str, Any], node: Node) -> str:
@@ -60,7 +68,7 @@ class Steps:
         status = workflow.get("status") or {}
         self._workflow, self._run = workflow, str(workflow["metadata"]["name"])
         self._spec = status.get("storedWorkflowTemplateSpec") or workflow.get("spec") or {}
-        self._is_stopped = bool((workflow.get("spec") or {}).get("shutdown"))
+        self._is_stopped = is_stopped(workflow)
         self._is_over = status.get("phase") in ("Succeeded", "Failed", "Error")
         self._templates = {each["name"]: each for each in self._spec.get("templates") or ()}
         self._by_id = nodes_of(workflow)
@@ -114,11 +122,13 @@ class Steps:
             is_loop = is_loop or "withItems" in task or "withParam" in task
         if not is_loop:
             return self._one(task, name, key, outer, is_over=is_over)
-        group, copies = self._nodes.get(name), list[StepState]()
-        for index, child in self._copies(name, group):
-            copies += self._one(task, child["name"], f"{key}@{index}", None, is_over=is_over)
+        group = self._nodes.get(name)
+        found = [
+            self._one(task, child["name"], f"{key}@{index}", None, is_over=is_over)
+            for index, child in self._copies(name, group)
+        ]
         head = self._state(key, outer or group, is_over=is_over)
-        return [replace(head, attempts=sum(each.attempts for each in copies)), *copies]
+        return [replace(head, attempts=sum(copy[0].attempts for copy in found)), *itertools.chain(*found)]
 
     def _copies(self, name: str, group: Node | None) -> list[tuple[int, Node]]:
         children = [self._by_id[each] for each in (group or {}).get("children") or () if each in self._by_id]
@@ -178,22 +188,23 @@ class Steps:
         state = _STATES.get(str(phase), FAILED)
         if state != FAILED:
             return state, message if state == SKIPPED else ""
-        if _SHUTDOWN.match(message) or _SHUTDOWN.match(str(node.get("message") or "")):
+        if self._is_stopped and (_ENDED.match(message) or _ENDED.match(str(node.get("message") or ""))):
             return INTERRUPTED, "the run was stopped"
-        outcome, because = _cause(last)
+        outcome, because = cause(last)
         stopped = self._is_stopped and (outcome == outcomes.INTERRUPTED or node.get("type") in _GROUPS)
         return INTERRUPTED if stopped else FAILED, because
 
 
-def _cause(node: Node) -> tuple[str, str]:
+def cause(node: Node) -> tuple[str, str]:
     """Outcome and words: what the program or its supervisor said, else what the table of evidence says."""
     message, code = str(node.get("message") or ""), (node.get("outputs") or {}).get("exitCode")
     seen = from_argo(node.get("phase"), message, int(code) if code else None)
     verdict = judge(seen)
     if verdict is None or node.get("type") in _GROUPS:
         return "", message
-    said = seen.said or ("" if seen.exit_code is not None else message)
-    return verdict.outcome, f"{verdict.because}: {said}" if said and said != verdict.because else verdict.because
+    if seen.said or seen.exit_code is None:
+        return verdict.outcome, f"{verdict.because}: {seen.said or message}"
+    return verdict.outcome, f"{verdict.because} (exit code {seen.exit_code})"
 
 
 def _left_out(step: StepState, needs: list[StepState]) -> StepState:

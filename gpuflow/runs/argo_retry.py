@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from gpuflow.runs.argo_nodes import nodes_of, pod_name
+from gpuflow.runs.argo_nodes import STOPPED, nodes_of, pod_name
 
 _EXECUTED = ("Pod", "HTTP", "Plugin", "Suspend")
 _BAD = ("Failed", "Error")
@@ -65,6 +65,8 @@ def _open(workflow: Mapping[str, Any]) -> dict[str, Any]:
     new = copy.deepcopy(dict(workflow))
     for label in _LABELS:
         (new["metadata"].get("labels") or {}).pop(label, None)
+    if (deadline := (new["metadata"].get("annotations") or {}).pop(STOPPED, None)) is not None:
+        new["spec"] |= {"activeDeadlineSeconds": int(deadline) if deadline else None}
     status = new["status"]
     for spec in (new["spec"], status.get("storedWorkflowTemplateSpec") or {}):
         spec.pop("shutdown", None)

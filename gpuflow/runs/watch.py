@@ -187,7 +187,7 @@ def tree_lines(state: RunState, style: Style = lambda text, _: text) -> Iterator
 
 def step_text(step: StepState) -> str:
     """A step's state, and what belongs to it."""
-    text = step.state + (f", {step.attempts} attempts" if step.attempts > 1 and "@" not in step.name else "")
+    text = step.state + (f", {step.attempts} attempts" if step.attempts > 1 and step.pods else "")
     if step.state == RUNNING and step.progress:
         return f"{text}: {progress_text(step)}"
     if step.state in (WAITING, FAILED, INTERRUPTED, SKIPPED, NOT_RUN):

@@ -54,7 +54,8 @@ class Played(Reader):
             return Answer(200, self.objects.pop(path))
         if method == "PATCH":
             assert body is not None
-            self.objects[path]["spec"] |= body["spec"]
+            for part in body:
+                self.objects[path].setdefault(part, {}).update(body[part])
         else:
             self.objects[path] = copy.deepcopy(dict(body or {}))
         return Answer(200, self.objects[path])

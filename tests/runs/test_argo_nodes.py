@@ -1,5 +1,8 @@
 """Nodes of Argo as steps of the pipeline, and what of them a retry begins anew; tests/cluster has a real controller.
 
+What is in recorded/ Argo's controller 4.0.2 has made, of pods whose ends were played; containers of templates are left
+out.
+
 Tests gpuflow/runs/argo_nodes.py and gpuflow/runs/argo_retry.py.
 """
 
@@ -8,12 +11,17 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from pathlib import Path
 from typing import Any
 
-from gpuflow.runs.argo_nodes import Steps, nodes_of, pod_name
+from gpuflow.plan import plan_of
+from gpuflow.runs.argo_nodes import STOPPED, Steps, nodes_of, pod_name
 from gpuflow.runs.argo_retry import workflow_again
 from gpuflow.runs.model import StepState
+from gpuflow.site import Site
+from gpuflow.spec.loading import load
 
+RECORDED = Path(__file__).with_name("recorded")
 Row = tuple[str, str, str, dict[str, Any]]
 
 
@@ -207,3 +215,77 @@ def test_an_approval_that_a_stop_has_cut_off_is_asked_again() -> None:
     stopped = workflow("Failed", (".ask", "Suspend", "Failed", {"message": "Stopped with strategy 'Stop'"}))
     answer = workflow_again(stopped)
     assert answer is not None and set(answer[0]["status"]["nodes"]) == {"run"} and answer[1] == []
+
+
+def recorded(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+SHAPES = {
+    "prepare": "succeeded",
+    "train": "succeeded",
+    "train@0": "succeeded",
+    "train@1": "succeeded",
+    "again": "succeeded",
+    "tune": "succeeded",
+    "tune@0": "succeeded",
+    "tune@0.tune": "succeeded",
+    "tune@0.score": "succeeded",
+    "tune@1": "succeeded",
+    "tune@1.tune": "succeeded",
+    "tune@1.score": "succeeded",
+    "left": "skipped",
+    "after-left": "skipped",
+    "breaks": "failed",
+    "follows": "not run",
+    "tell": "succeeded",
+}
+
+
+def test_a_run_of_every_shape_as_the_controller_left_it() -> None:
+    found = states(recorded("shapes-failed"))
+    assert {name: each.state for name, each in found.items()} == SHAPES
+    assert found["again"].attempts == 2 and found["train"].attempts == 2 and found["tune"].attempts == 0
+    assert found["breaks"].because == "it failed (exit code 3)" and found["follows"].because == "breaks failed"
+    assert found["prepare"].outputs == {"count": "7", "sizes": "[3, 4]"}
+    assert found["train"].outputs == {"loss": '["3","4"]'} and found["train@1"].outputs == {"loss": "4"}
+    assert found["tune@1.score"].outputs == {"score": "b(1).c!"} and found["prepare"].started
+
+
+def test_a_plan_gives_the_order_and_a_retry_ended_as_the_controller_says() -> None:
+    plan = plan_of(load(str(RECORDED / "shapes.yaml")), Site.load("nvidia"))
+    found = Steps(recorded("shapes-retried")).states(plan)
+    heads = [each.name for each in found if "@" not in each.name]
+    assert heads == ["prepare", "train", "again", "tune", "left", "after-left", "breaks", "follows", "tell"]
+    assert {each.name: each.state for each in found} == SHAPES | {"breaks": "succeeded", "follows": "succeeded"}
+
+
+def test_a_retry_of_what_the_controller_left_begins_two_steps_and_the_ending_anew() -> None:
+    answer = workflow_again(recorded("shapes-failed"))
+    assert answer is not None
+    new, pods = answer
+    before = {node["name"] for node in recorded("shapes-failed")["status"]["nodes"].values()}
+    gone = before - {node["name"] for node in new["status"]["nodes"].values()}
+    assert gone == {f"shapes.{name}" for name in ("breaks", "follows", "onExit", "onExit.tell")}
+    assert [pod.rpartition("-")[0] for pod in pods] == ["shapes-breaks", "shapes-tell"]
+    assert workflow_again(recorded("shapes-retried")) is None
+
+
+def test_a_run_that_was_stopped_is_no_failure_and_its_exit_step_ran() -> None:
+    stopped = recorded("stopped")
+    assert {name: each.state for name, each in states(stopped).items()} == {
+        "train": "interrupted",
+        "wait": "interrupted",
+        "ask": "interrupted",
+        "then": "not run",
+        "tell": "succeeded",
+    }
+    answer = workflow_again(stopped)
+    assert answer is not None
+    assert {node["name"]: node["phase"] for node in answer[0]["status"]["nodes"].values()} == {
+        "three": "Running",
+        "three.train": "Running",
+    }
+    assert answer[0]["spec"]["activeDeadlineSeconds"] is None
+    assert STOPPED not in answer[0]["metadata"]["annotations"]

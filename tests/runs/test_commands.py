@@ -198,11 +198,22 @@ def test_who_leaves_is_told_how_to_come_back(gpuflow: Gpuflow, server: Played, m
 def test_a_stop_is_one_that_runs_exit_steps(gpuflow: Gpuflow, server: Played) -> None:
     gpuflow(*SUBMIT, "--name", "one")
     assert gpuflow("stop", "one", *ON).code == 0
-    assert server.objects[f"{WORKFLOWS}/one"]["spec"]["shutdown"] == "Stop"
-    ends(server, "one", "Failed", {"fetch": ("Pod", "Failed", "workflow shutdown with strategy:  Stop")})
+    workflow = server.objects[f"{WORKFLOWS}/one"]
+    assert workflow["spec"]["activeDeadlineSeconds"] == 0
+    ends(server, "one", "Failed", {"fetch": ("Pod", "Failed", "Step exceeded its deadline")})
     answer = gpuflow("status", "one", *ON, "--format", "json")
     assert answer.code == 75 and answer.data["state"] == "interrupted"
     assert answer.data["steps"][0]["state"] == "interrupted" and answer.data["steps"][0]["because"]
+    assert gpuflow("stop", "one", *ON).code == 0 and [how for how, _ in server.asked].count("PATCH") == 1
+    assert gpuflow("retry", "one", *ON).code == 0
+    assert server.objects[f"{WORKFLOWS}/one"]["spec"]["activeDeadlineSeconds"] is None
+
+
+def test_a_run_of_a_template_in_the_cluster_is_stopped_as_argo_does_it(gpuflow: Gpuflow, server: Played) -> None:
+    gpuflow(*SUBMIT, "--name", "one")
+    server.objects[f"{WORKFLOWS}/one"]["spec"]["workflowTemplateRef"] = {"name": "nightly"}
+    assert gpuflow("stop", "one", *ON).code == 0
+    assert server.objects[f"{WORKFLOWS}/one"]["spec"]["shutdown"] == "Stop"
 
 
 def test_a_retry_begins_what_failed_anew_and_deletes_its_pods_first(gpuflow: Gpuflow, server: Played) -> None:
