@@ -32,6 +32,7 @@ from gpuflow.runs.model import (
     Started,
     StepState,
     Submission,
+    Unreachable,
 )
 from gpuflow.spec.params import text_of
 
@@ -89,7 +90,12 @@ class AirflowClient:
         with contextlib.ExitStack() as undo:
             findings = tuple(Dag(self._api, submission).ready(undo))
             body = {"dag_run_id": run, "logical_date": None, "conf": dict(submission.params)}
-            answer = self._api.ask("POST", "dags", dag, "dagRuns", body=body, accept=(409,))
+            try:
+                answer = self._api.ask("POST", "dags", dag, "dagRuns", body=body, accept=(409,))
+            except Unreachable:
+                if self._api.get("dags", dag, "dagRuns", run) is None:
+                    raise
+                answer = Answer(200, None)  # it was started, and the answer was lost
             undo.pop_all()
         if answer.status == 409:
             return self._already_there(dag, run)

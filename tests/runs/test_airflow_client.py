@@ -246,6 +246,22 @@ def test_the_same_name_twice_is_one_run(deployed: Airflow, plan: Plan, is_seen: 
     assert (started.run, started.is_new, started.findings[0].code) == ("sweep/of-today", False, "GF946")
 
 
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_an_answer_that_got_lost_is_looked_for(deployed: Airflow, plan: Plan, has_begun: bool) -> None:
+    def start(*_: Any) -> int:
+        if has_begun:
+            deployed.answers["dags/sweep/dagRuns/of-today"] = {"state": "queued", "note": None}
+        return 503
+
+    deployed.answers["POST dags/sweep/dagRuns"] = start
+    asked = submission(plan, name="of-today")
+    if has_begun:
+        assert client(deployed).submit(asked).is_new is True
+        return
+    with pytest.raises(Unreachable):
+        client(deployed).submit(asked)
+
+
 def test_a_dag_that_is_not_there_is_named_with_the_file_to_write(airflow: Airflow, plan: Plan) -> None:
     with pytest.raises(GpuflowError) as trouble:
         client(airflow).submit(submission(plan))
