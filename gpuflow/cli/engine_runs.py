@@ -55,6 +55,12 @@ def reach(args: argparse.Namespace) -> RunClient:
     return client_of(args.engine, connection_of(args))
 
 
+def words_for(args: argparse.Namespace, run: str) -> str:
+    """What names a run in another command: its engine, and how that was reached."""
+    given = {"--namespace": connection_of(args).namespace, "--context": args.context, "--kubeconfig": args.kubeconfig}
+    return " ".join((run, f"--engine {args.engine}", *(f"{name} {value}" for name, value in given.items() if value)))
+
+
 def writer(args: argparse.Namespace) -> Callable[[str], None]:
     """Lines for a person; with --format json they leave standard output alone."""
     return line_writer(sys.stderr if args.format == "json" else sys.stdout)
@@ -87,7 +93,7 @@ def watch(
         except KeyboardInterrupt:
             state = None
     if state is None:
-        words = f"{run} --engine {client.engine}" + (f" --namespace {args.namespace}" if args.namespace else "")
+        words = words_for(args, run)
         view.say(f"run {run} goes on. Watch it again: gpuflow status {words} --watch. Stop it: gpuflow stop {words}")
         return EXIT_LEFT
     view.end(state)

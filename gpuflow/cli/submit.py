@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from gpuflow.cli.engine_runs import add_engine_run, add_watch, connection_of, watch, writer
+from gpuflow.cli.engine_runs import add_engine_run, add_watch, connection_of, watch, words_for, writer
 from gpuflow.cli.inputs import load_pipeline, read_site, with_params
 from gpuflow.cli.terminal import progress, show_findings, show_json
 from gpuflow.runs import client_of
@@ -48,6 +48,5 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         show_json(replace(client.state(started.run, plan), findings=said).document())
     else:
-        words = f"{started.run} --engine {args.engine}" + (f" --namespace {args.namespace}" if args.namespace else "")
-        write(f"follow it: gpuflow status {words} --watch")
+        write(f"follow it: gpuflow status {words_for(args, started.run)} --watch")
     return 0

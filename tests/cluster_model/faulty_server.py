@@ -88,6 +88,8 @@ class Handler(BaseHTTPRequestHandler):
         address = urlsplit(self.path)
         self._say(self.server.answer(address.path, parse_qs(address.query)))
 
+    do_POST = do_PATCH = do_DELETE = do_GET
+
     def do_CONNECT(self) -> None:
         self.server.seen.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
         self._say(self.server.tunnel)

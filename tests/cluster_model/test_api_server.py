@@ -283,3 +283,30 @@ def test_nothing_private_of_the_client_is_used() -> None:
     source = inspect.getsource(api_server)
     for private in ("call_api", "_preload_content", "_request_timeout", "client._", "config._"):
         assert private not in source.replace("`ApiClient.call_api`", "")
+
+
+def test_objects_are_sent_and_the_words_of_a_refusal_are_kept(server: Server, tmp_path: Path) -> None:
+    reader = Reader(None, kubeconfig(tmp_path, server.address, token=TOKEN), 5)
+    assert reader.send("POST", "/api/v1/namespaces/ns/configmaps", {"kind": "ConfigMap"}).status == 200
+    assert reader.send("PATCH", "/api/v1/namespaces/ns/configmaps/a", {"data": {}}).status == 200
+    assert [headers["content-type"] for _, headers in server.seen] == [
+        "application/json",
+        "application/merge-patch+json",
+    ]
+    assert all(headers["authorization"] == f"Bearer {TOKEN}" for _, headers in server.seen)
+    body = json.dumps({"kind": "Status", "message": "configmaps is forbidden"}).encode()
+    server.answer = lambda path, query: Said(403, body)
+    refusal = reader.send("DELETE", "/api/v1/namespaces/ns/configmaps/a")
+    assert (refusal.status, refusal.sentence) == (403, "configmaps is forbidden")
+
+
+def test_a_log_comes_in_pieces_and_one_that_is_not_there_is_nothing(server: Server, tmp_path: Path) -> None:
+    reader = Reader(None, kubeconfig(tmp_path, server.address), 5)
+    server.answer = lambda path, query: Said(200, "größer\n".encode() * 20_000, "text/plain")
+    pieces = list(reader.text("/api/v1/namespaces/ns/pods/a/log", {"container": "main"}))
+    assert len(pieces) > 2 and "".join(pieces) == "größer\n" * 20_000
+    server.answer = lambda path, query: refused(404)
+    assert list(reader.text("/api/v1/namespaces/ns/pods/a/log", {})) == []
+    server.answer = lambda path, query: Said(200, b"x" * 100, "text/plain", half=True)
+    with pytest.raises(EnvironmentFailure, match="broke off"):
+        list(reader.text("/api/v1/namespaces/ns/pods/a/log", {}))

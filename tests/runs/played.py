@@ -18,6 +18,8 @@ class Played(Reader):
         self.logs: dict[str, str] = {}
         self.refused: dict[tuple[str, str], Answer] = {}
         """By method and a part of the path."""
+        self.lists_are_empty = False
+        """Whether it lists every kind, and has nothing of any; else it lists none."""
         self.silent = 0
         """So many questions get no answer."""
         self.asked: list[tuple[str, str]] = []
@@ -36,6 +38,8 @@ class Played(Reader):
             return Answer(200, copy.deepcopy(self.objects[path]))
         if path == f"{CORE}/pods":
             return Answer(200, {"items": [each for name, each in self.objects.items() if "/pods/" in name]})
+        if self.lists_are_empty and "/configmaps/" not in path and WORKFLOWS not in path:
+            return Answer(200, {"items": []})
         return Answer(404, {}, "404 Not Found")
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:

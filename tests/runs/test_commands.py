@@ -13,8 +13,9 @@ import pytest
 
 import gpuflow as library
 from gpuflow.cli import engine_runs
+from gpuflow.cluster import api_server
 from gpuflow.cluster.api_server import Answer as Said
-from gpuflow.core.errors import Finding, GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.runs import argo, start, watch
 from gpuflow.runtime.bundle import config_map_name
 from gpuflow.targets.target import Artifact, Compiled
@@ -99,14 +100,19 @@ def test_a_parameter_must_have_a_value(gpuflow: Gpuflow, server: Played, tmp_pat
 def test_what_the_cluster_never_admits_is_not_started(
     gpuflow: Gpuflow, server: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refusal = start.NeverAdmitted(Finding("GF942", "not started: namespace team-a will never admit it as it is"))
-
-    def never(*_: object) -> list[Finding]:
-        raise refusal
-
-    monkeypatch.setattr(start, "verdict", never)
+    monkeypatch.setattr(api_server, "Reader", lambda *_: server)
+    server.lists_are_empty = True  # there are no nodes
     answer = gpuflow("submit", NIGHTLY, *ON)
-    assert answer.code == 1 and "GF942" in answer.err and server.asked == []
+    assert answer.code == 1 and "GF942 not started: namespace team-a will never admit it" in answer.err
+    assert "GF506" in answer.err and server.objects == {}
+
+
+def test_a_cluster_that_cannot_be_read_is_said(
+    gpuflow: Gpuflow, server: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_server, "Reader", lambda *_: server)
+    answer = gpuflow("submit", NIGHTLY, *ON, "--name", "one")
+    assert answer.code == 0 and "GF947 not checked against the cluster: resourcequotas cannot be listed" in answer.err
 
 
 def test_the_supervisor_is_created_when_somebody_says_so(
@@ -252,6 +258,21 @@ def test_logs_come_by_attempt_and_by_rank(gpuflow: Gpuflow, server: Played) -> N
     server.logs["fetch-w1"] = "of a rank\n"
     assert gpuflow("logs", "one", "fetch", *ON, "--rank", "1").out == "== fetch, attempt 1, rank 1\nof a rank\n"
     assert gpuflow("logs", "one", "fetch", *ON, "--rank", "0").code == 2
+
+
+def test_a_log_is_followed_until_its_step_has_ended(
+    gpuflow: Gpuflow, server: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpuflow(*SUBMIT, "--name", "one")
+    ends(server, "one", "Running", {"fetch": ("Pod", "Running", "")})
+    pod = argo.Steps(server.objects[f"{WORKFLOWS}/one"]).states()[0].pods[0]
+
+    def later(_: float) -> None:
+        server.logs[pod] = "said later\n"
+        ends(server, "one", "Running", {"fetch": ("Pod", "Succeeded", "")})
+
+    monkeypatch.setattr(argo.time, "sleep", later)
+    assert gpuflow("logs", "one", "fetch", *ON, "--follow").out == "== fetch, attempt 1\nsaid later\n"
 
 
 def test_python_gives_the_same_fields(server: Played, monkeypatch: pytest.MonkeyPatch) -> None:
