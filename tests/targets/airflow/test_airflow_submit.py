@@ -229,8 +229,12 @@ def test_a_run_that_was_stopped_ends_its_pods_and_can_be_retried(
     )
     server.holding = True
     run, plan = started(client, tmp_path, "holds", text)
-    state = until(client, run, plan, lambda state: states(state)["join"][0] == "running")
-    (held,) = [name for name in server.pods if "join" in name]
+
+    def is_held(state: RunState) -> bool:
+        return states(state)["join"][0] == "running" and any("holds-join" in name for name in server.pods)
+
+    state = until(client, run, plan, is_held)
+    (held,) = [name for name in server.pods if "holds-join" in name]
     assert states(state)["train"] == ("succeeded", 2)
 
     stopped = client.stop(run)
@@ -246,7 +250,7 @@ def test_a_run_that_was_stopped_ends_its_pods_and_can_be_retried(
     assert held not in server.pods
 
     client.retry(run)
-    until(client, run, plan, lambda state: states(state)["join"][0] == "running")
+    until(client, run, plan, is_held)
     assert client.stop(run).state == "interrupted"
 
 
