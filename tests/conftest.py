@@ -33,7 +33,7 @@ LONG = {
     ),
     "first_hour/test_pages": "run every command of every page",
     **dict.fromkeys(
-        (f"targets/airflow/test_airflow_{name}" for name in ("alerts", "backfill", "ending", "run", "setup")),
+        (f"targets/airflow/test_airflow_{name}" for name in ("alerts", "backfill", "ending", "run", "setup", "submit")),
         "run whole DAGs",
     ),
     **dict.fromkeys(

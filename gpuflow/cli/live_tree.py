@@ -73,7 +73,7 @@ def _rest(step: StepState) -> RenderableType:
         return Text(line(step_text(step)), style=STYLES.get(step.state, "dim"), no_wrap=True, overflow="ellipsis")
     bar = Table.grid(padding=(0, 1))
     bar.add_row(
-        ProgressBar(total=step.progress.total, completed=step.progress.done, width=_BAR),
+        ProgressBar(total=step.progress.total, completed=step.progress.step, width=_BAR),
         Text(line(progress_text(step))),
     )
     return bar

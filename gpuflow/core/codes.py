@@ -453,6 +453,13 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF962", "The token is not accepted", "Kubeflow Pipelines does not know who asks: there is no token, or it has expired, or it is for another audience.", "Set GPUFLOW_KUBEFLOW_TOKEN, or KF_PIPELINES_SA_TOKEN_PATH to a file with a token for pipelines.kubeflow.org."),
     ("GF963", "Kubeflow Pipelines does not allow it", "The user has no rights in the namespace of the run.", "Ask for them, or name another namespace."),
     ("GF966", "Whether the run was started is not known", "Kubeflow Pipelines was asked to start the run and gave no answer.", "Submit it again with the same --name, which starts it once; without a name, look for it first."),
+    # Runs on Airflow.
+    ("GF970", "Nobody says where Airflow is", "Runs on Airflow are started and followed through its REST API. Its address is GPUFLOW_AIRFLOW_URL, or base_url of Airflow's own configuration. An address with a password in it is refused: it would stand in messages and in lists of processes.", "Set GPUFLOW_AIRFLOW_URL to the address of Airflow's UI, and the user apart from it."),
+    ("GF971", "Not the API server of an Airflow 3", "What answers at the address is a page, sends elsewhere, or is an Airflow 2, which has no REST API v2.", "Correct the address, with its path where Airflow has one behind a proxy."),
+    ("GF972", "Airflow does not know who asks", "There is no token, it is invalid or has expired, or the password is wrong.", "Set GPUFLOW_AIRFLOW_TOKEN, or GPUFLOW_AIRFLOW_USER and GPUFLOW_AIRFLOW_PASSWORD, or name the host in ~/.netrc."),
+    ("GF973", "Airflow cannot import the DAG file", "The DAG processor has read the compiled file, and Python could not run it. The message has the last line of the error; Airflow's UI shows the whole.", "Install gpuflow where DAGs are read, or compile with --standalone."),
+    ("GF974", "Another DAG than the source's", "The head of a compiled file names the state of its source by a hash. Airflow's DAG has another one, so a run would not be that of the pipeline that was checked. With the same hash, but another site, other options or another gpuflow, this is a warning; a DAG that gpuflow did not compile is not compared.", "Compile again into the DAGs folder, or submit with --apply."),
+    ("GF975", "The DAG is paused", "Airflow begins no run of a paused DAG, and new DAGs are paused unless its settings say otherwise.", "Unpause it, or submit with --apply. A DAG with a schedule then starts runs by itself too."),
     ("GF999", "A bug in gpuflow", "Something happened that gpuflow does not expect.", "Run again with GPUFLOW_TRACEBACK=1 and report what it prints."),
 )  # fmt: skip
 

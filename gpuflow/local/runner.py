@@ -342,8 +342,7 @@ def _step_result(node: Node, count: int) -> StepResult:
     result = StepResult(node.key, state, count, outputs, node.because if state != SUCCEEDED else "")
     if (found := node.last_progress) is None:
         return result
-    metrics = dict(word.split("=", 1) for word in found.words.split() if "=" in word)
-    return replace(result, progress={"step": found.step, "total": found.total, "metrics": metrics})
+    return replace(result, progress=found.document())
 
 
 def with_values(pipeline: Pipeline, given: Mapping[str, Any]) -> Pipeline:

@@ -19,8 +19,9 @@ from typing import Any
 
 from gpuflow.local.record import FAILED, INTERRUPTED, NOT_RUN, RUNNING, SKIPPED, SUCCEEDED, WAITING
 from gpuflow.plan import Plan
-from gpuflow.runs.model import STEP_ENDS, Progress, StepState
+from gpuflow.runs.model import STEP_ENDS, StepState
 from gpuflow.runtime.base import outcomes
+from gpuflow.runtime.base.progress import Progress
 from gpuflow.runtime.supervise.evidence import from_argo, judge
 
 Node = Mapping[str, Any]

@@ -13,21 +13,12 @@ from gpuflow.core.errors import EnvironmentFailure, Finding, Where
 from gpuflow.local.record import FAILED, INTERRUPTED, NOT_RUN, RUNNING, SKIPPED, SUCCEEDED, WAITING
 from gpuflow.plan import Plan
 from gpuflow.runtime.base.outcomes import EXIT_INTERRUPTED
+from gpuflow.runtime.base.progress import Progress
 from gpuflow.targets.target import Compiled
 
 ENDS = {SUCCEEDED: 0, FAILED: 1, INTERRUPTED: EXIT_INTERRUPTED}
 """The states in which a run is over, with the exit code of who watched it. Interrupted: somebody stopped it."""
 STEP_ENDS = (SUCCEEDED, FAILED, INTERRUPTED, SKIPPED, NOT_RUN)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a program says it is."""
-
-    done: int
-    total: int
-    text: str = ""
-    """What it tells beside: metrics, as it wrote them."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +44,7 @@ class StepState:
         found["outputs"] = dict(self.outputs)
         found |= {key: value for key in ("because", "started", "ended") if (value := getattr(self, key))}
         if self.progress:
-            found["progress"] = {"done": self.progress.done, "total": self.progress.total, "text": self.progress.text}
+            found["progress"] = self.progress.document()
         return found
 
 
@@ -192,7 +183,6 @@ __all__ = [
     "Connection",
     "LogPart",
     "LogQuery",
-    "Progress",
     "RunClient",
     "RunState",
     "Started",

@@ -172,9 +172,7 @@ def _news(before: StepState, step: StepState) -> Iterator[str]:
 
 def progress_text(step: StepState) -> str:
     """`40 of 100, loss=0.3`; nothing where nobody told."""
-    if step.progress is None:
-        return ""
-    return f"{step.progress.done} of {step.progress.total}" + (f", {step.progress.text}" if step.progress.text else "")
+    return "" if step.progress is None else str(step.progress)
 
 
 def tree_lines(state: RunState, style: Style = lambda text, _: text) -> Iterator[str]:

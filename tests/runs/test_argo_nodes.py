@@ -116,7 +116,7 @@ def test_every_step_copy_and_step_inside_is_there_also_what_has_not_begun() -> N
         "tell": "waiting",
     }
     assert found["prepare"].attempts == 2 and len(found["prepare"].pods) == 2
-    assert found["train@0"].progress is not None and found["train@0"].progress.done == 40
+    assert found["train@0"].progress is not None and found["train@0"].progress.step == 40
     assert found["tune@0.tune"].progress is None, "0/1 is what Argo says of every pod"
     assert found["train@1"].because.startswith("Unschedulable") and found["train@1"].attempts == 0
     assert found["tune@1.tune"].outputs == {"x": "1"}

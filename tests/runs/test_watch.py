@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpuflow.runs.model import Progress, RunState, StepState
+from gpuflow.runs.model import RunState, StepState
 from gpuflow.runs.watch import PlainView, Reasons, tree_lines
+from gpuflow.runtime.base.progress import Progress
 
 TRAIN = StepState("train", "waiting", pods=("run-train-1",))
 RUN = RunState("run", "argo", "p", "", "running", (StepState("prepare", "succeeded", 1, {"shards": "8"}), TRAIN))

@@ -30,6 +30,11 @@ class Progress(namedtuple("Progress", "step total words left", defaults=("", Non
         left = "" if self.left is None else f", about {units.format_seconds(self.left)} left"
         return f"{self.step} of {self.total}{left}{f', {self.words}' if self.words else ''}"
 
+    def document(self) -> dict[str, object]:
+        """Step, total and metrics, as JSON has them."""
+        metrics = dict(word.split("=", 1) for word in self.words.split() if "=" in word)
+        return {"step": self.step, "total": self.total, "metrics": metrics}
+
 
 def parse(line: str) -> Progress | None:
     """What a line says; None for any other text, and for more steps than there are."""
