@@ -22,7 +22,7 @@ EXTRAS_airflow-oldest := airflow
 EXTRAS_kubeflow := kubeflow,dev
 EXTRAS_runtime := runtime,dev
 EXTRAS_frameworks := dev
-EXTRAS_demo := argo,kubeflow
+EXTRAS_demo := argo,kubeflow,terminal
 
 # What a suite needs beside the extras: pre-commit for the hooks, real object stores for the runtime.
 PACKAGES_argo := pre-commit

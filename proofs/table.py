@@ -174,7 +174,7 @@ PROOFS: dict[str, Proof] = {
     "cluster": Proof(
         "every test that needs a cluster, on a private one or on yours (KUBECONFIG)",
         needs="Go and root, or a cluster",
-        uses=("airflow", "argo"),
+        uses=("airflow", "argo", "demo"),
         seed=None,
         stages=CLUSTER,
         page="docs/proof-ground-cluster.md",

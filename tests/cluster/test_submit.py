@@ -25,7 +25,7 @@ from .waiting import until
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHON = ROOT / ".venvs" / "argo" / "bin" / "python"
+PYTHON = ROOT / ".venvs" / "demo" / "bin" / "python"
 SHAPES = ROOT / "tests" / "runs" / "recorded" / "shapes.yaml"
 SITE = f"""apiVersion: gpuflow/v1
 kind: Site
@@ -79,7 +79,7 @@ class Shell:
 def gpuflow(private_cluster: Cluster, workflows: Kube, tmp_path: Path) -> Shell:
     probe = [PYTHON, "-c", "import hera, kubernetes"]
     if not PYTHON.exists() or subprocess.run(probe, capture_output=True, check=False).returncode:
-        lacking("submitting to Argo needs .venvs/argo with gpuflow[argo,cluster]")
+        lacking("submitting to Argo needs .venvs/demo: make env")
     private_cluster.image("gpuflow")
     return Shell(private_cluster, workflows, tmp_path)
 
