@@ -15,7 +15,7 @@ PYTEST_ARGS = -n $(or $(WORKERS_$*),$(WORKERS)) --dist worksteal $(HANGS)
 ENVIRONMENTS := core argo airflow airflow-oldest kubeflow kubeflow-backend runtime frameworks demo release
 
 # What each environment installs on top of gpuflow itself.
-EXTRAS_core := dev
+EXTRAS_core := dev,terminal
 EXTRAS_argo := argo,dev
 EXTRAS_airflow := airflow,dev
 EXTRAS_airflow-oldest := airflow

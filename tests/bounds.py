@@ -38,6 +38,7 @@ class Smoke(NamedTuple):
 SMOKE = {
     CORE: Smoke(("tests/spec", "tests/site", "tests/test_emit.py", "tests/test_yaml_tree.py", "tests/test_api.py")),
     "cluster": Smoke(("tests/cluster_model/test_api_server.py", "tests/cluster_model/test_live.py")),
+    "terminal": Smoke(("tests/runs/test_watch.py",)),
     "argo": Smoke(("tests/targets/argo/test_argo.py", "tests/targets/argo/test_argo_pipelines.py")),
     "kubeflow": Smoke(
         tuple(f"tests/targets/kubeflow/test_{name}.py" for name in ("golden", "ir", "components", "pods"))

@@ -72,7 +72,7 @@ ELSEWHERE = {
 
 def own_places(engine: str) -> list[str]:
     """Modules and packages that are about one engine."""
-    rooms = ("", "targets/", "readers/", "importing/", "spec/engine_options/", "cli/")
+    rooms = ("", "targets/", "readers/", "importing/", "spec/engine_options/", "cli/", "runs/")
     return [*(f"{room}{engine}" for room in rooms), *filter(None, [READERS.get(engine)])]
 
 

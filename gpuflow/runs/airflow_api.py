@@ -21,11 +21,12 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail
+from gpuflow.engines import AIRFLOW
 from gpuflow.runs.model import Unreachable
 
 PAGE = 100
 """What one answer lists; Airflow's own limit unless its settings say otherwise."""
-WHERE = Where("airflow")
+WHERE = Where(AIRFLOW)
 ADDRESS = "set GPUFLOW_AIRFLOW_URL to the address of its UI, such as https://airflow.example.com"
 LOGIN = "set GPUFLOW_AIRFLOW_TOKEN, or GPUFLOW_AIRFLOW_USER and GPUFLOW_AIRFLOW_PASSWORD, or name the host in ~/.netrc"
 RIGHTS = "ask for a role that may read, start, edit and clear runs of this DAG, and read its code, logs and XComs"
