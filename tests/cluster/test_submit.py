@@ -89,7 +89,10 @@ def states(document: dict[str, Any]) -> dict[str, str]:
 
 
 def test_a_run_fails_is_mended_and_retried(gpuflow: Shell) -> None:
-    code, failed = gpuflow.json("submit", SHAPES, "--name", "shapes", "--watch")
+    assert gpuflow("submit", SHAPES, "--name", "shapes")[0] == 0
+    until("the first attempt", lambda: steps_of(gpuflow, "again")["attempts"] > 1)
+    gpuflow.kube.create(switch("again"))
+    code, failed = gpuflow.json("status", "shapes", "--watch")
     keep(gpuflow, "shapes-failed")
     steps = {each["name"]: each for each in failed["steps"]}
     assert code == 1 and failed["state"] == "failed"
@@ -112,16 +115,14 @@ def test_a_run_fails_is_mended_and_retried(gpuflow: Shell) -> None:
         "follows": "not run",
         "tell": "succeeded",
     }
-    assert steps["again"]["attempts"] == 2 and "exit" in steps["breaks"]["because"] and steps["breaks"]["because"]
+    assert steps["again"]["attempts"] > 1 and "exit" in steps["breaks"]["because"] and steps["breaks"]["because"]
     assert steps["prepare"]["outputs"] == {"count": "7", "sizes": "[3, 4]"}
     assert json.loads(steps["train"]["outputs"]["loss"]) in ([3, 4], ["3", "4"])
     assert steps["tune@1.score"]["outputs"] == {"score": "b(1).c!"}
     assert "size 4" in gpuflow("logs", "shapes", "train@1")[1]
     second = gpuflow("logs", "shapes", "again", "--attempt", "2")[1]
     assert "== again, attempt 2" in second and "attempt 1" not in second
-    gpuflow.kube.create(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mended"}, "data": {"it": "yes"}}
-    )
+    gpuflow.kube.create(switch("mended"))
     before = gpuflow.kube.get("pod", steps_pod(gpuflow, "prepare"))
     code, mended = gpuflow.json("retry", "shapes", "--watch")
     keep(gpuflow, "shapes-retried")
@@ -135,6 +136,17 @@ def test_a_run_fails_is_mended_and_retried(gpuflow: Shell) -> None:
     code, _, err = gpuflow("submit", SHAPES, "--name", "shapes")
     assert code == 0 and "GF956" in err and len(gpuflow.kube.list("workflow")) == 1
     assert "GF953" in gpuflow("retry", "shapes")[2]
+
+
+def switch(name: str) -> dict[str, Any]:
+    """What a step of the pipeline waits for."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"it": "yes"}}
+
+
+def steps_of(gpuflow: Shell, step: str) -> dict[str, Any]:
+    """A step as `gpuflow status` shows it."""
+    _, found = gpuflow.json("status", "shapes")
+    return next(each for each in found["steps"] if each["name"] == step)
 
 
 def steps_pod(gpuflow: Shell, step: str) -> str:
@@ -159,7 +171,7 @@ def test_a_run_that_queues_says_why_and_goes_on(gpuflow: Shell) -> None:
     assert watched.stdout is not None
     reader = threading.Thread(target=lambda: lines.extend(iter(watched.stdout.readline, "")))  # type: ignore[union-attr]
     reader.start()
-    until("the sentence of gpuflow why", lambda: any("has no room now" in line for line in lines), 120)
+    until("the sentence of gpuflow why", lambda: any("has no room now" in line for line in lines))
     gpuflow.kube("delete", "pod", "holder", "--grace-period=1")
     watched.wait(200)
     reader.join()
@@ -176,7 +188,7 @@ def test_what_can_never_run_is_not_started(gpuflow: Shell) -> None:
 def test_a_stopped_run_interrupts_its_program_and_runs_its_exit_steps(gpuflow: Shell) -> None:
     script = 'trap "echo stopping; sleep 1; exit 0" TERM; echo on; while :; do sleep 0.2; done'
     watched = gpuflow.start("submit", gpuflow.pipeline(script), "--name", "stopped", "--watch")
-    until("the program", lambda: "on\n" in gpuflow("logs", "stopped", "train")[1], 120)
+    until("the program", lambda: "on\n" in gpuflow("logs", "stopped", "train")[1])
     assert gpuflow("stop", "stopped")[0] == 0
     out, err = watched.communicate(timeout=200)
     assert watched.returncode == 75, (out, err)
@@ -186,7 +198,7 @@ def test_a_stopped_run_interrupts_its_program_and_runs_its_exit_steps(gpuflow: S
 
 def test_an_api_server_that_restarts_ends_no_watch(gpuflow: Shell) -> None:
     watched = gpuflow.start("submit", gpuflow.pipeline("sleep 25"), "--name", "watched", "--watch")
-    until("the run", lambda: gpuflow.kube.get("workflow", "watched"), 60)
+    until("the run", lambda: gpuflow.kube.get("workflow", "watched"))
     time.sleep(4)
     gpuflow.cluster.restart("kube-apiserver")
     out, err = watched.communicate(timeout=200)

@@ -350,6 +350,7 @@ def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
         whole["outputDefinitions"] = build.outputs_of(
             {key: dag.produced[ref][2] for key, ref in pipeline.outputs.items()}
         )
+    _tell_apart(builder)
     spec: Data = in_order({"components": builder.components, "root": whole, **_about(pipeline)})
     if own.display_name:
         spec["pipelineInfo"] = in_order({**spec["pipelineInfo"], "displayName": own.display_name})
@@ -358,6 +359,27 @@ def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
     spec["deploymentSpec"] = {"executors": dict(sorted(builder.executors.items()))}
     written = dict(sorted(spec.items()))
     return written, _platform(builder, _run_config(pipeline)), len(builder.executors)
+
+
+def _tell_apart(builder: build.Builder) -> None:
+    """Give a container that another component has too, with other inputs or outputs, a variable of its own.
+
+    KFP's compiler knows a component by the hash of its container alone (hashComponentContainer in
+    backend/src/v2/compiler/argocompiler/argo.go, 2.17.0): the second one would be taken for the first, and its driver
+    would fail for want of inputs.
+    """
+    known: dict[tuple[str, ...], list[tuple[Data, Data]]] = {}
+    for name, component in builder.components.items():
+        if (label := component.get("executorLabel")) is None:
+            continue
+        container = builder.executors[label]["container"]
+        interface = {key: value for key, value in component.items() if key != "executorLabel"}
+        alike = known.setdefault((container["image"], *container.get("command", ())), [])
+        if any(container == other and interface != own for other, own in alike):
+            env = [*container.get("env", ()), {"name": "GPUFLOW_COMPONENT", "value": name}]
+            builder.executors[label] = {"container": {**container, "env": env}}
+        else:
+            alike.append((container, interface))
 
 
 def _run_config(pipeline: Pipeline) -> dict[str, Any]:

@@ -147,6 +147,20 @@ def test_a_step_that_bears_the_pipelines_name_is_not_taken_for_the_pipeline() ->
     assert load_component_from_text(text).component_spec.implementation.graph is not None
 
 
+def test_equal_containers_with_other_inputs_are_told_apart() -> None:
+    """KFP's compiler takes components with one container for one component, and one of them would lack its inputs."""
+    steps = "name: p\ndefaults: {image: i}\nsteps:\n  a: {command: [x]}\n  b: {command: [x], needs: [a]}\n  c: {command: [y]}\n"
+    ends = "exit:\n  d: {command: [x], on: failure}\n  e: {command: [x]}\n"
+    spec, *_ = documents(steps + ends)
+    found: dict[str, dict[str, Any]] = {}
+    for component in spec["components"].values():
+        if label := component.pop("executorLabel", None):
+            container = repr(spec["deploymentSpec"]["executors"][label]["container"])
+            assert found.setdefault(container, component) == component
+    own = [each for each in found if "GPUFLOW_COMPONENT" in each]
+    assert len(found) >= 3 and own and all("comp-" in each for each in own)
+
+
 def test_plain_data_is_what_protobuf_itself_writes() -> None:
     for source in SOURCES.values():
         spec, *_ = documents(source)

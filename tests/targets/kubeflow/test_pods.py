@@ -67,7 +67,8 @@ def made(pod: dict[str, Any]) -> dict[str, Any]:
     """What the driver's pod holds, with the work-arounds of the written list undone."""
     main = pod["containers"][0]
     variables = {BRACE: "{"}
-    env = {entry["name"]: _variable(entry, variables) for entry in main.get("env", []) if entry["name"] != BRACE}
+    entries = [entry for entry in main.get("env", []) if entry["name"] not in (BRACE, "GPUFLOW_COMPONENT")]
+    env = {entry["name"]: _variable(entry, variables) for entry in entries}
     words = [kubelet(word, variables) for word in main["args"] if not word.startswith("--deliver=")]
     if words[:2] == ["sh", "-c"] and words[2].startswith('case "$0"'):
         words = words[4:]
