@@ -75,8 +75,9 @@ def kill_a_supervisor(here: Path, chance: random.Random) -> None:
 def test_whatever_is_killed_the_run_gets_through(here: Path, seed: int) -> None:
     chance, file = random.Random(seed), str(write(here, PIPELINE))
     for turn in range(30):
-        is_there = any(here.glob(".gpuflow/runs/*/run.json"))
-        process = start(file, *(["--resume"] if is_there else []))
+        # By its name: one that was killed right after its end is finished.
+        runs = [path.parent.name for path in here.glob(".gpuflow/runs/*/run.json")]
+        process = start(file, *(["--resume", *runs] if runs else []))
         until = time.monotonic() + chance.uniform(0.5, 2.5) if turn < 6 else None
         while until is not None and time.monotonic() < until and process.poll() is None:
             time.sleep(chance.uniform(0.05, 0.4))
