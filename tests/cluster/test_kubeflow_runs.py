@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,8 @@ namespace: kubeflow
 images: {alerts: "%s"}
 engines: {kubeflow: {retry: always}}
 """
+ONCE, FLAKY = (f"{name}-{secrets.token_hex(3)}" for name in ("once", "flaky"))
+"""Names of runs: KFP keeps those of earlier sessions."""
 DEFAULTS = """
   image_pull_policy: IfNotPresent
   cpu: {request: 20m}
@@ -185,9 +188,9 @@ def gpuflow(kfp: Kfp, tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
 
 def test_a_run_is_started_once_and_followed_to_its_end_while_kfp_restarts(kfp: Kfp, gpuflow: CommandLine) -> None:
     watching = gpuflow.start(
-        *("submit", "whole.yaml", "--name", "once", "--param", "lr=0.25", "--apply", "--watch", "--format", "json")
+        *("submit", "whole.yaml", "--name", ONCE, "--param", "lr=0.25", "--apply", "--watch", "--format", "json")
     )
-    until("the run to begin", lambda: runs_named(kfp, "once"), timeout=300)
+    until("the run to begin", lambda: runs_named(kfp, ONCE), timeout=300)
     gpuflow.cluster.restart(addon.APISERVER)
     run = json.loads(gpuflow.end(watching))
     assert states(run) == EXPECTED
@@ -195,25 +198,26 @@ def test_a_run_is_started_once_and_followed_to_its_end_while_kfp_restarts(kfp: K
     assert json.loads(step(run, "train")["outputs"]["loss"]) == [0.5, 0.25]
     assert step(run, "tune")["outputs"] == {"best": "42"}
     assert "prepared with 0.25" in gpuflow("logs", run["run"], "prep")
-    told = gpuflow("logs", "once", "train")
+    told = gpuflow("logs", ONCE, "train")
     assert "trained ada" in told
     assert "trained bob" in told
-    assert "trained ada" not in gpuflow("logs", "once", "train@1")
-    again = gpuflow.state("submit", "whole.yaml", "--name", "once")
+    assert "trained ada" not in gpuflow("logs", ONCE, "train@1")
+    again = gpuflow.state("submit", "whole.yaml", "--name", ONCE)
     assert (again["run"], states(again)) == (run["run"], EXPECTED)
-    assert runs_named(kfp, "once") == [run["run"]]
+    assert runs_named(kfp, ONCE) == [run["run"]]
 
 
 def test_a_failed_run_is_retried_where_it_failed(kfp: Kfp, gpuflow: CommandLine) -> None:
-    failed = gpuflow.state("submit", "again.yaml", "--name", "flaky", "--apply", "--watch", code=1)
+    kfp.kube("delete", "configmap", "flaky", "--ignore-not-found")
+    failed = gpuflow.state("submit", "again.yaml", "--name", FLAKY, "--apply", "--watch", code=1)
     assert states(failed) == {"good": "succeeded", "flaky": "failed", "behind": "not run"}
     map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "flaky"}, "data": {"ready": "yes"}}
     kfp.kube.apply(map)
-    gpuflow("retry", "flaky")
-    done = gpuflow.state("status", "flaky", "--watch")
+    gpuflow("retry", FLAKY)
+    done = gpuflow.state("status", FLAKY, "--watch")
     assert states(done) == {"good": "succeeded", "flaky": "succeeded", "behind": "succeeded"}
     assert step(done, "good") == step(failed, "good")
-    assert "nothing" not in gpuflow("logs", "flaky", "flaky")
+    assert "nothing" not in gpuflow("logs", FLAKY, "flaky")
 
 
 def test_a_run_that_is_stopped_is_interrupted_where_it_was(gpuflow: CommandLine) -> None:

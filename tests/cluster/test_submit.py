@@ -114,7 +114,7 @@ def test_a_run_fails_is_mended_and_retried(gpuflow: Shell) -> None:
         "breaks": "failed",
         "follows": "not run",
         "tell": "succeeded",
-    }
+    }, json.dumps(failed)
     assert steps["again"]["attempts"] > 1 and "exit" in steps["breaks"]["because"] and steps["breaks"]["because"]
     assert steps["prepare"]["outputs"] == {"count": "7", "sizes": "[3, 4]"}
     assert json.loads(steps["train"]["outputs"]["loss"]) in ([3, 4], ["3", "4"])

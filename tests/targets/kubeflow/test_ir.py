@@ -149,9 +149,10 @@ def test_a_step_that_bears_the_pipelines_name_is_not_taken_for_the_pipeline() ->
 
 def test_equal_containers_with_other_inputs_are_told_apart() -> None:
     """KFP's compiler takes components with one container for one component, and one of them would lack its inputs."""
-    steps = "name: p\ndefaults: {image: i}\nsteps:\n  a: {command: [x]}\n  b: {command: [x], needs: [a]}\n  c: {command: [y]}\n"
+    head = "name: p\ndefaults: {image: i}\n"
+    steps = "steps:\n  a: {command: [x]}\n  b: {command: [x], needs: [a]}\n  c: {command: [y]}\n"
     ends = "exit:\n  d: {command: [x], on: failure}\n  e: {command: [x]}\n"
-    spec, *_ = documents(steps + ends)
+    spec, *_ = documents(head + steps + ends)
     found: dict[str, dict[str, Any]] = {}
     for component in spec["components"].values():
         if label := component.pop("executorLabel", None):
