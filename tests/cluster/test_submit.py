@@ -121,7 +121,7 @@ def test_a_run_fails_is_mended_and_retried(gpuflow: Shell) -> None:
     assert steps["tune@1.score"]["outputs"] == {"score": "b(1).c!"}
     assert "size 4" in gpuflow("logs", "shapes", "train@1")[1]
     second = gpuflow("logs", "shapes", "again", "--attempt", "2")[1]
-    assert "== again, attempt 2" in second and "attempt 1" not in second
+    assert "== again, attempt 2" in second and "again, attempt 1" not in second
     gpuflow.kube.create(switch("mended"))
     before = gpuflow.kube.get("pod", steps_pod(gpuflow, "prepare"))
     code, mended = gpuflow.json("retry", "shapes", "--watch")
