@@ -231,10 +231,10 @@ def test_a_run_that_is_stopped_is_interrupted_where_it_was(gpuflow: CommandLine)
     run = gpuflow.state("status", started["run"], "--watch", code=75)
     found = states(run)
     assert run["state"] == "interrupted"
-    assert {name: found[name] for name in ("prep", "train", "report", "last", "tell")} == {
+    assert {name: found[name] for name in ("prep", "train", "report", "last")} == {
         "prep": "succeeded",
         "train": "succeeded",
         "report": "interrupted",
         "last": "not run",
-        "tell": "not run",
     }
+    assert found["tell"] in ("not run", "interrupted")  # KFP may have begun to prepare it
