@@ -16,7 +16,7 @@ from tools.files_that_run import COMMANDS, files_apart
 PACKAGE = ROOT / "gpuflow"
 ARCHITECTURE = ROOT / "docs" / "design" / "architecture.md"
 
-LINES, FILES, RUNTIME_ENTRIES = 110_905, 464, 14
+LINES, FILES, RUNTIME_ENTRIES = 110_910, 464, 14
 """A change that needs more raises them in the same commit, and says in it why nothing else can go."""
 
 PUBLIC = (

@@ -308,6 +308,8 @@ def _with_command_variables(container: Data) -> Data:
 FORMS = ("ir", "crd", COMPONENT)
 COMFORTABLE_TASKS = 250
 """Argo keeps a run in one object of at most 1 MiB; KFP needs some 2.5 KB of it per task, more with pod settings."""
+OWN_NAME = "GPUFLOW_COMPONENT"
+TELLS_APART = f"NOTE: {OWN_NAME} tells steps with one container and other inputs apart; KFP would take them for one."
 
 
 def compile_request(request: Request) -> Artifact:
@@ -324,7 +326,10 @@ def compile_request(request: Request) -> Artifact:
     parts = _resources(request, version, spec, platform) if version else plain_parts
     calls = _start(request, None if version else request.file or name, version)
     large = f"NOTE: {tasks} tasks; Argo may refuse the run above about 300 (1 MiB). Split it, or use fan-outs."
-    lines = [*header(request), *([large] if tasks > COMFORTABLE_TASKS else []), *calls]
+    containers = (each["container"] for each in spec["deploymentSpec"]["executors"].values())
+    has_twins = any(entry["name"] == OWN_NAME for each in containers for entry in each.get("env", ()))
+    notes = [*([large] if tasks > COMFORTABLE_TASKS else []), *([TELLS_APART] if has_twins else [])]
+    lines = [*header(request), *notes, *calls]
     return Artifact(name, comment(lines) + emit_all(parts))
 
 
@@ -376,7 +381,7 @@ def _tell_apart(builder: build.Builder) -> None:
         interface = {key: value for key, value in component.items() if key != "executorLabel"}
         alike = known.setdefault((container["image"], *container.get("command", ())), [])
         if any(container == other and interface != own for other, own in alike):
-            env = [*container.get("env", ()), {"name": "GPUFLOW_COMPONENT", "value": name}]
+            env = [*container.get("env", ()), {"name": OWN_NAME, "value": name}]
             builder.executors[label] = {"container": {**container, "env": env}}
         else:
             alike.append((container, interface))

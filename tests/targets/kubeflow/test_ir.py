@@ -160,6 +160,8 @@ def test_equal_containers_with_other_inputs_are_told_apart() -> None:
             assert found.setdefault(container, component) == component
     own = [each for each in found if "GPUFLOW_COMPONENT" in each]
     assert len(found) >= 3 and own and all("comp-" in each for each in own)
+    assert "# NOTE: GPUFLOW_COMPONENT tells" in compiled(head + steps + ends)
+    assert "GPUFLOW_COMPONENT" not in compiled(head + steps)
 
 
 def test_plain_data_is_what_protobuf_itself_writes() -> None:
